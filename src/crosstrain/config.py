@@ -1,0 +1,277 @@
+"""RUN.toml: frozen, typed, read once, importable without heavy libraries.
+
+The sections `run`, `model`, `data`, `inner`, `outer`, `round`, `wire` and `heldout` are the run spec: the same at the
+coordinator and at every site, guarded by a digest at registration. `lease`, `coordinator`, `site` and `sites.NAME` are
+local: they may differ from machine to machine.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from crosstrain.errors import UsageError
+
+Count = Annotated[int, Field(ge=1)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Seconds = Annotated[float, Field(gt=0.0)]
+
+
+class Section(BaseModel):
+    """Base of all sections: immutable, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+
+class RunSection(Section):
+    """What is trained for how long."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "run"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Seed of generation 0 and of the order of blocks."""
+    rounds: Count = 100
+    """The run is finished when this many generations after generation 0 are published."""
+    epochs: Count = 1
+    """The run is also finished when the corpus was merged this many times."""
+    preset: Literal["paper", "tuned", "fedavg"] = "tuned"
+    """Values of `outer` that RUN.toml does not set come from here."""
+
+
+class ModelSection(Section):
+    """A dense Qwen3, in the field names of its Hugging Face config.json."""
+
+    vocab_size: Count
+    hidden_size: Count = 1024
+    intermediate_size: Count = 3072
+    num_hidden_layers: Count = 28
+    num_attention_heads: Count = 16
+    num_key_value_heads: Count = 8
+    head_dim: Count = 128
+    rope_theta: Positive = 1e6
+    max_position_embeddings: Count = 40960
+    rms_norm_eps: Positive = 1e-6
+    tie_word_embeddings: bool = True
+    attention: Literal["sdpa", "flex"] = "sdpa"
+    """`sdpa`: plain causal over the packed window, on CPU and GPU alike. `flex`: GPU only."""
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> ModelSection:
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError("num_attention_heads must be a multiple of num_key_value_heads")
+        return self
+
+
+class DataSection(Section):
+    """The corpus and its cut into blocks."""
+
+    corpus: str = "corpus"
+    """Directory made by `crosstrain corpus build`; relative to RUN.toml. `site.corpus` overrides it per site."""
+    block_windows: Count = 64
+    """K: consecutive windows of a block, the unit of leasing."""
+
+
+class InnerSection(Section):
+    """The inner phase: H optimiser steps at a site between two exchanges."""
+
+    steps: Count = 100
+    """H."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    lr: Positive = 3e-4
+    """Peak learning rate (Muon: of the hidden matrices)."""
+    adam_lr: Positive = 3e-4
+    """Muon only: peak learning rate of embeddings, norms and the output head, which AdamW trains."""
+    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
+    clip_norm: Positive = 1.0
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    min_lr_factor: Fraction = 0.1
+    """The cosine ends at this fraction of the peak, at global step `run.rounds` x `inner.steps`."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the forward and backward arithmetic; weights and optimiser state are float32."""
+
+
+class OuterSection(Section):
+    """The outer step m' = beta m + eta D, w' = w + beta m' + eta D. Unset values come from `run.preset`."""
+
+    eta: Annotated[float, Field(gt=0.0, le=2.0)] | None = None
+    beta: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    solo_eta: Annotated[float, Field(gt=0.0, le=2.0)] | None = None
+    """eta of a round with a single contribution."""
+    solo_beta: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    ramp: Fraction | None = None
+    """beta grows linearly from 0 over this fraction of the planned inner steps; 0 means constant."""
+
+
+class RoundSection(Section):
+    """When a round closes and what is let into it."""
+
+    cutoff_s: Seconds = 7200.0
+    """A round that has a contribution closes this long after it opened, whoever is still training."""
+    drain_s: Seconds = 60.0
+    """Holders are asked to stop at a block boundary this long before the cutoff."""
+    start_when_sites: Count = 1
+    """The first round waits for this many sites ..."""
+    start_after_s: Seconds = 600.0
+    """... but no longer than this after the first one came."""
+    norm_limit: Positive = 10.0
+    """A delta whose norm exceeds this many times the running median is refused."""
+
+
+class WireSection(Section):
+    """What crosses the network."""
+
+    weights: Literal["bf16", "fp32"] = "bf16"
+    delta: Literal["bf16", "fp32"] = "bf16"
+
+
+class HeldoutSection(Section):
+    """The measure of every generation, taken by one site when it adopts it."""
+
+    windows: Annotated[int, Field(ge=0)] = 64
+    """How many held-out windows, from the first; 0 switches it off."""
+
+
+class LeaseSection(Section):
+    """Liveness: TTL = max(floor, 2.5 x seconds between progress reports + 2 x RTT)."""
+
+    heartbeat_s: Seconds = 5.0
+    ttl_floor_s: Seconds = 30.0
+    boot_patience_s: Seconds = 900.0
+    """A lease kept over a restart survives this long without progress while the trainer boots."""
+    phase_patience_s: Seconds = 1800.0
+    """... and this long without progress in any other phase, however alive the heartbeat."""
+    join_patience_s: Seconds = 60.0
+    """A round with contributions waits this long for a live site that has not asked for work yet."""
+
+
+class CoordinatorSection(Section):
+    """The coordinator's machine."""
+
+    dir: str = "coordinator"
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8470
+    keep_generations: Annotated[int, Field(ge=2)] = 1000
+
+
+class SiteSection(Section):
+    """A site's machine; `[site]` holds defaults, `[sites.NAME]` what differs at one site."""
+
+    url: str = "http://127.0.0.1:8470"
+    dir: str = "sites"
+    """Spool and checkpoints; the site's name is appended."""
+    corpus: str | None = None
+    """Where this site's copy of the corpus is, if not at `data.corpus`."""
+    ranks: Count = 1
+    """W: trainer processes. More than one are started by torchrun."""
+    micro_batch: Count = 1
+    """B: windows of one forward pass on one rank."""
+    accumulate: Count = 1
+    """A: forward passes per optimiser step. A step takes B x W x A windows."""
+    threads: Count = 1
+    launch: tuple[str, ...] = ()
+    """Words put before the trainer's command, for example ["nice", "-n", "5"] or ["apptainer", "exec", "image.sif"]."""
+    margin_s: Annotated[float, Field(ge=0.0)] = 60.0
+    """Kept free before the job's end, on top of the measured time of checkpoint and upload."""
+    record_windows: bool = False
+    """Ranks append the number of every window they train to `windows-*.log` in the site's directory."""
+
+    @property
+    def windows_per_step(self) -> int:
+        return self.micro_batch * self.ranks * self.accumulate
+
+
+class RunConfig(Section):
+    """The whole of RUN.toml."""
+
+    run: RunSection = RunSection()
+    model: ModelSection
+    data: DataSection = DataSection()
+    inner: InnerSection = InnerSection()
+    outer: OuterSection = OuterSection()
+    round: RoundSection = RoundSection()
+    wire: WireSection = WireSection()
+    heldout: HeldoutSection = HeldoutSection()
+    lease: LeaseSection = LeaseSection()
+    coordinator: CoordinatorSection = CoordinatorSection()
+    site: SiteSection = SiteSection()
+    sites: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")], dict[str, Any]] = {}
+
+    @model_validator(mode="after")
+    def _sites_are_sites(self) -> RunConfig:
+        for name in self.sites:
+            self.site_named(name)
+        return self
+
+    def site_named(self, name: str) -> SiteSection:
+        """`[site]` with `[sites.NAME]` laid over it."""
+        return SiteSection.model_validate({**self.site.model_dump(), **self.sites.get(name, {})})
+
+    @property
+    def total_steps(self) -> int:
+        """Planned inner steps of the whole run, the horizon of the learning rate."""
+        return self.run.rounds * self.inner.steps
+
+    def spec(self) -> dict[str, Any]:
+        """The part that must be equal everywhere, without what is only a place on a disk."""
+        sections = ("run", "model", "data", "inner", "outer", "round", "wire", "heldout")
+        spec: dict[str, Any] = self.model_dump(include=set(sections), mode="json")
+        del spec["data"]["corpus"]
+        return spec
+
+    def spec_digest(self) -> str:
+        """SHA-256 over the canonical JSON of `spec()`."""
+        return hashlib.sha256(json.dumps(self.spec(), sort_keys=True).encode()).hexdigest()
+
+
+def load_run(path: Path) -> RunConfig:
+    """Reads and checks RUN.toml.
+
+    Raises:
+        UsageError: unreadable, not TOML, or a key that is unknown or out of range; names the key and its neighbours.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            f"There is no run file at {path}.", "give the path of RUN.toml, or make one with `crosstrain init`"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.", "check the path and its permissions") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}.", "see docs/reference/run-file.md") from error
+    try:
+        return RunConfig.model_validate(document)
+    except ValidationError as error:
+        raise UsageError(_explain(path, error), "every key is described in docs/reference/run-file.md") from None
+
+
+def _explain(path: Path, error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"]) or "the file"
+        if problem["type"] == "extra_forbidden":
+            known = _known_keys([str(part) for part in problem["loc"][:-1]])
+            close = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
+            lines.append(
+                f"{where}: unknown key; " + (f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}")
+            )
+        elif problem["type"] == "missing":
+            lines.append(f"{where}: required, but not set")
+        else:
+            lines.append(f"{where}: {problem['msg']}, found {problem['input']!r}")
+    return f"{path}: " + "; ".join(lines) + "."
+
+
+def _known_keys(parents: list[str]) -> list[str]:
+    if not parents:
+        return list(RunConfig.model_fields)
+    field = RunConfig.model_fields.get(parents[0])
+    section = field.annotation if field else None
+    return list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
