@@ -1,0 +1,148 @@
+"""The header of a safetensors file: which tensors it holds, and where.
+
+    8 bytes   length of the header, little-endian
+    header    JSON {name: {dtype, shape, data_offsets}}, padded with spaces so that the data begins at a multiple of 64
+    data      the tensors, row-major, without gaps
+
+Format: https://github.com/huggingface/safetensors, "Format".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+import ml_dtypes
+import numpy as np
+
+from crosstrain.errors import IntegrityError
+
+DType = Literal["F32", "BF16"]
+
+NUMPY_TYPES: Mapping[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "BF16": np.dtype(ml_dtypes.bfloat16)}
+
+_ALIGNMENT = 64  # a cache line; also enough for every vector instruction
+_LARGEST_HEADER = 100_000_000  # the safetensors library refuses more
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a file: its name, its element type in the file, its shape (elements per axis)."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * NUMPY_TYPES[self.dtype].itemsize
+
+
+@dataclass(frozen=True)
+class Header:
+    """A parsed header.
+
+    Attributes:
+        places: entry and offset of its first byte in the data, by name, in the order of the data.
+        metadata: free strings.
+        data_begin: offset of the data in the file, in bytes.
+    """
+
+    places: dict[str, tuple[Entry, int]]
+    metadata: dict[str, str]
+    data_begin: int
+
+
+def header_bytes(entries: tuple[Entry, ...], metadata: Mapping[str, str]) -> bytes:
+    """Length and padded header, for tensors laid out in the given order.
+
+    Raises:
+        ValueError: a name is given twice or reserved.
+    """
+    table: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    offset = 0
+    for entry in entries:
+        if entry.name in table or entry.name == "__metadata__":
+            raise ValueError(f"the tensor name {entry.name!r} is reserved or given twice")
+        table[entry.name] = {
+            "dtype": entry.dtype,
+            "shape": list(entry.shape),
+            "data_offsets": [offset, offset + entry.nbytes],
+        }
+        offset += entry.nbytes
+    text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text
+
+
+def read_header(path: Path, file: BinaryIO, size: int) -> Header:
+    """Reads and checks the header of `file`, a file of `size` bytes named `path` in messages.
+
+    Raises:
+        IntegrityError: the header is damaged, or does not describe exactly the bytes that follow it.
+    """
+    length = _header_length(path, file.read(8), size)
+    table = _parse_json(path, file.read(length))
+    metadata = table.pop("__metadata__", {})
+    return Header(_check_layout(path, table, size - 8 - length), metadata, 8 + length)
+
+
+def _header_length(path: Path, prefix: bytes, size: int) -> int:
+    """Length of the header in bytes."""
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < 8 or not 2 <= length <= min(size - 8, _LARGEST_HEADER):
+        raise _damaged(path, f"a header of 2 to {max(0, size - 8):,} bytes in a file of {size:,} bytes", f"{length:,}")
+    return length
+
+
+def _parse_json(path: Path, text: bytes) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) != len(pairs):
+            raise ValueError("a name given twice")
+        return table
+
+    try:
+        table = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, "a header of JSON", str(error)) from None
+    if not isinstance(table, dict) or not isinstance(table.get("__metadata__", {}), dict):
+        raise _damaged(path, "a JSON object of tensors", text[:40].decode("utf-8", "replace"))
+    return table
+
+
+def _check_layout(path: Path, table: dict[str, Any], data_size: int) -> dict[str, tuple[Entry, int]]:
+    """Entries with their first byte in the data, by name, in the order of the data."""
+    found = sorted((_parse_entry(path, name, fields) for name, fields in table.items()), key=lambda item: item[1:])
+    expected_begin = 0
+    for entry, begin, end in found:
+        if begin != expected_begin or end != begin + entry.nbytes:
+            wanted = f"{entry.name} ({entry.dtype} {entry.shape}) at bytes {expected_begin} to {expected_begin + entry.nbytes}"
+            raise _damaged(path, wanted, f"{begin} to {end}")
+        expected_begin = end
+    if expected_begin != data_size:
+        raise _damaged(path, f"{expected_begin:,} bytes of data", f"{data_size:,}")
+    return {entry.name: (entry, begin) for entry, begin, _ in found}
+
+
+def _parse_entry(path: Path, name: str, fields: Any) -> tuple[Entry, int, int]:
+    match fields:
+        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)]}:
+            if dtype not in NUMPY_TYPES:
+                raise _damaged(path, f"{name} to be F32 or BF16", dtype)
+            if all(type(extent) is int and extent >= 0 for extent in shape):
+                return Entry(name, cast(DType, dtype), tuple(shape)), begin, end
+    raise _damaged(path, f"{name} to have dtype, shape and two data_offsets", repr(fields)[:120])
+
+
+def _damaged(path: Path, expected: str, found: str) -> IntegrityError:
+    return IntegrityError(f"{path} is not a whole weights file: expected {expected}, found {found}.", "fetch it again")

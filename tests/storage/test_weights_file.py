@@ -1,0 +1,280 @@
+"""The weights file: what is written is what is read, by us and by the safetensors library; damage is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from crosstrain.errors import EnvironmentFault, IntegrityError
+from crosstrain.storage.weights_file import Entry, WeightsFile, WeightsWriter
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+ENTRIES = (
+    Entry("b.weight", "BF16", (3, 5)),
+    Entry("a", "F32", (7,)),
+    Entry("scalar", "F32", ()),
+    Entry("o", "F32", (0, 4)),
+)
+
+
+def values(entries: Sequence[Entry] = ENTRIES, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {entry.name: np.asarray(rng.standard_normal(entry.shape), np.float32) for entry in entries}
+
+
+def written(path: Path, entries: Sequence[Entry] = ENTRIES, seed: int = 0) -> dict[str, np.ndarray]:
+    arrays = values(entries, seed)
+    with WeightsWriter(path, entries) as writer:
+        for name, array in arrays.items():
+            writer.write(name, array)
+    return {entry.name: arrays[entry.name].astype(BF16 if entry.dtype == "BF16" else np.float32) for entry in entries}
+
+
+def raw(path: Path, header: Any, data: bytes = b"") -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def tensor(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_round_trip(tmp_path: Path, private: bool) -> None:
+    path = tmp_path / "weights.safetensors"
+    expected = written(path)
+    with WeightsFile(path, private=private) as file:
+        assert file.entries == ENTRIES
+        for name, array in expected.items():
+            found = file.array(name)
+            assert found.dtype == array.dtype
+            assert found.flags.writeable is private
+            np.testing.assert_array_equal(found, array, strict=True)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_private_arrays_never_change_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    expected = written(path)
+    WeightsFile(path, private=True).array("a")[:] = 0
+    np.testing.assert_array_equal(WeightsFile(path).array("a"), expected["a"])
+
+
+def test_data_is_aligned_and_bytes_are_reproducible(tmp_path: Path) -> None:
+    for length in range(1, 70):
+        path = tmp_path / f"{length}"
+        written(path, [Entry("n" * length, "F32", (1,))])
+        assert (8 + int.from_bytes(path.read_bytes()[:8], "little")) % 64 == 0
+    written(tmp_path / "x")
+    written(tmp_path / "y")
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
+
+
+def test_safetensors_reads_ours(tmp_path: Path) -> None:
+    path = tmp_path / "ours.safetensors"
+    expected = written(path)
+    for name, array in load_file(path).items():
+        np.testing.assert_array_equal(array, expected[name], strict=True)
+    with WeightsWriter(path, [], {"format": "pt"}):
+        pass
+    with safe_open(path, "numpy") as opened:
+        assert opened.metadata() == {"format": "pt"}
+    assert WeightsFile(path).metadata == {"format": "pt"}
+
+
+@pytest.mark.parametrize("order", [["z", "b", "a", "m"], ["a", "b", "m", "z"]])
+def test_we_read_safetensors(tmp_path: Path, order: list[str]) -> None:
+    path = tmp_path / "theirs.safetensors"
+    arrays = {
+        name: np.arange(5 + i, dtype=np.float32).astype([BF16, np.float32][i % 2]) for i, name in enumerate(order)
+    }
+    save_file(arrays, path, {"format": "np"})
+    with WeightsFile(path) as file:
+        assert {entry.name for entry in file.entries} == set(order)
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(file.array(name), array, strict=True)
+
+
+@pytest.mark.torch
+def test_torch_takes_private_arrays_without_a_copy(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "weights"
+    expected = written(path)
+    file = WeightsFile(path, private=True)
+    bits = torch.from_numpy(file.array("b.weight").view(np.uint16)).view(torch.bfloat16)
+    np.testing.assert_array_equal(bits.float().numpy(), expected["b.weight"].astype(np.float32))
+
+
+@pytest.mark.torch
+def test_rounding_is_torchs(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    edge = np.array(
+        [0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0x7F7F8000, 0x00000001, 0x00008000, 0x80000000], np.uint32
+    )
+    rng = np.random.default_rng(3)
+    source = np.concatenate([edge, rng.integers(0, 2**32, 200_000, np.uint32)]).view(np.float32)
+    source = np.concatenate([source[~np.isnan(source)], np.array([np.inf, -np.inf], np.float32)])
+    with WeightsWriter(tmp_path / "w", [Entry("w", "BF16", source.shape)]) as writer:
+        writer.write("w", source)
+    expected = torch.from_numpy(source).bfloat16().view(torch.uint16).numpy()
+    np.testing.assert_array_equal(WeightsFile(tmp_path / "w").array("w").view(np.uint16), expected)
+
+
+def test_nan_and_infinity_stay_what_they_are(tmp_path: Path) -> None:
+    quiet, payload = np.array([0x7FC00000, 0xFF800001], np.uint32).view(np.float32)
+    with WeightsWriter(tmp_path / "w", [Entry("w", "BF16", (3,))]) as writer:
+        writer.write("w", np.array([quiet, payload, -np.inf], np.float32))
+    found = WeightsFile(tmp_path / "w").array("w").astype(np.float32)
+    assert np.isnan(found[:2]).all()
+    assert found[2] == -np.inf
+
+
+def test_chunks_equal_the_whole(tmp_path: Path) -> None:
+    entry = Entry("w", "BF16", (200_001,))
+    whole = values([entry])["w"]
+    with WeightsWriter(tmp_path / "whole", [entry]) as writer:
+        writer.write("w", whole)
+    with WeightsWriter(tmp_path / "chunks", [entry]) as writer:
+        for begin in range(0, whole.size, 70_001):
+            writer.append("w", whole[begin : begin + 70_001])
+    with WeightsWriter(tmp_path / "rounded", [entry]) as writer:
+        writer.write("w", whole.astype(BF16))
+    with WeightsWriter(tmp_path / "strided", [entry]) as writer:
+        writer.write("w", np.repeat(whole, 2)[::2])
+    assert len({(tmp_path / name).read_bytes() for name in ("whole", "chunks", "rounded", "strided")}) == 1
+
+
+def test_misaligned_tensor(tmp_path: Path) -> None:
+    entries = [Entry("odd", "BF16", (3,)), Entry("after", "F32", (4,))]
+    expected = written(tmp_path / "w", entries)
+    assert WeightsFile(tmp_path / "w").array("after").sum() == expected["after"].sum()
+
+
+def test_views_outlive_the_file(tmp_path: Path) -> None:
+    expected = written(tmp_path / "w")
+    with WeightsFile(tmp_path / "w") as file:
+        view = file.array("a")
+    (tmp_path / "w").unlink()
+    np.testing.assert_array_equal(view, expected["a"])
+    with pytest.raises(ValueError, match="closed"):
+        file.array("a")
+    with pytest.raises(KeyError):
+        file.array("missing")
+
+
+@pytest.mark.parametrize("name", ["naïve ☃", 'a"b\\c\n', "x" * 5000])
+def test_weird_names(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "sub dir ☃" / "w 'x'.safetensors"
+    path.parent.mkdir()
+    expected = written(path, [Entry(name, "F32", (2,))])
+    np.testing.assert_array_equal(WeightsFile(path).array(name), expected[name])
+    np.testing.assert_array_equal(load_file(path)[name], expected[name])
+
+
+@pytest.mark.parametrize(
+    ("calls", "message"),
+    [
+        ([("a", np.zeros(7, np.float32))], "expected b.weight, found a"),
+        ([("b.weight", np.zeros(15, np.float32))], r"expected a whole tensor of shape \(3, 5\), found \(15,\)"),
+        ([("b.weight", np.zeros((3, 5), np.float64))], "expected float32 or bfloat16 elements, found float64"),
+        ([("b.weight", np.zeros((3, 5), np.float32)), ("a", np.zeros(7, BF16))], "found bfloat16"),
+        ([("b.weight", np.zeros((3, 5), np.float32))], "expected all 4 tensors, but a has 0 of 7"),
+    ],
+)
+def test_wrong_use_leaves_nothing(tmp_path: Path, calls: list[tuple[str, np.ndarray]], message: str) -> None:
+    with pytest.raises(ValueError, match=message), WeightsWriter(tmp_path / "w", ENTRIES) as writer:
+        for name, array in calls:
+            writer.write(name, array)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_appends(tmp_path: Path) -> None:
+    writer = WeightsWriter(tmp_path / "w", [Entry("a", "F32", (4,))])
+    with pytest.raises(ValueError, match="not open"):
+        writer.write("a", np.zeros(4, np.float32))
+    with writer:
+        writer.append("a", np.zeros(3, np.float32))
+        with pytest.raises(ValueError, match="at most 1 elements"):
+            writer.append("a", np.zeros(2, np.float32))
+        with pytest.raises(ValueError, match="flat chunk"):
+            writer.append("a", np.zeros((1, 1), np.float32))
+        with pytest.raises(ValueError, match="after 3 elements"):
+            writer.write("a", np.zeros(4, np.float32))
+        writer.append("a", np.zeros(1, np.float32))
+        with pytest.raises(ValueError, match="no more tensors"):
+            writer.write("a", np.zeros(4, np.float32))
+    for names in (["a", "a"], ["__metadata__"]):
+        with pytest.raises(ValueError, match="reserved or given twice"):
+            WeightsWriter(tmp_path / "x", [Entry(name, "F32", ()) for name in names])
+
+
+def test_failure_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    expected = written(path)
+    with pytest.raises(KeyboardInterrupt), WeightsWriter(path, ENTRIES):
+        raise KeyboardInterrupt
+    np.testing.assert_array_equal(WeightsFile(path).array("a"), expected["a"])
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_missing_directory_and_full_disk(tmp_path: Path) -> None:
+    with (
+        pytest.raises(EnvironmentFault, match="directory does not exist"),
+        WeightsWriter(tmp_path / "no" / "w", ENTRIES),
+    ):
+        pass
+    (tmp_path / "w.part").symlink_to("/dev/full")
+    with pytest.raises(EnvironmentFault, match="disk is full"), WeightsWriter(tmp_path / "w", ENTRIES):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_truncation_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    written(path)
+    data = path.read_bytes()
+    for length in [*range(len(data)), len(data) + 1]:
+        path.write_bytes((data + b"\0")[:length])
+        with pytest.raises(IntegrityError, match=r"expected .* found"):
+            WeightsFile(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (b"{not json", "a header of JSON"),
+        (b"\xff\xff", "a header of JSON"),
+        (b"[" * 100_000, "a header of JSON"),
+        (b'{"a": 1, "a": 2}', "a name given twice"),
+        ([], "a JSON object"),
+        ({"__metadata__": 3}, "a JSON object"),
+        ({"a": 3}, "a to have dtype"),
+        ({"a": tensor(dtype=5)}, "a to have dtype"),
+        ({"a": tensor(shape=[-2])}, "a to have dtype"),
+        ({"a": tensor(shape=[2.0])}, "a to have dtype"),
+        ({"a": tensor(offsets=[0])}, "a to have dtype"),
+        ({"a": tensor(dtype="I64", shape=[1])}, "F32 or BF16, found I64"),
+        ({"a": tensor(shape=[3])}, "at bytes 0 to 12, found 0 to 8"),
+        ({"a": tensor(offsets=[4, 12])}, "at bytes 0 to 8, found 4 to 12"),
+        ({"a": tensor(), "b": tensor()}, "at bytes 8 to 16, found 0 to 8"),
+        ({}, "0 bytes of data, found 8"),
+    ],
+)
+def test_damaged_headers(tmp_path: Path, header: Any, message: str) -> None:
+    with pytest.raises(IntegrityError, match=message):
+        WeightsFile(raw(tmp_path / "w", header, b"\0" * 8))
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(IntegrityError, match="cannot be read"):
+            WeightsFile(path)
