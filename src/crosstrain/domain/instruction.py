@@ -1,0 +1,92 @@
+"""What a site that asks for work is told. One pure function; the sentence goes to the site, the status and the logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crosstrain.domain.ids import Generation, Instant
+from crosstrain.domain.lease import GrantSize
+from crosstrain.domain.verdict import Verdict
+
+
+class Work(StrEnum):
+    INITIALISE = "initialise"
+    ADOPT = "adopt"
+    EVALUATE = "evaluate"
+    TRAIN = "train"
+    WAIT = "wait"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One step for one site session.
+
+    Attributes:
+        blocks: how many blocks to lease; only with TRAIN.
+        until: when a wait ends by itself, if it does.
+    """
+
+    work: Work
+    reason: str
+    until: Instant | None = None
+    blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkView:
+    """A snapshot for one asking session.
+
+    Attributes:
+        current: newest published generation, None before generation 0.
+        holds: the generation whose weights the session holds, None if none.
+        initialiser_elsewhere: another live session is making generation 0.
+        must_evaluate: this session is to take the held-out measure of `current`.
+        finished: whether the run is over.
+        start: whether first leases may be given out.
+        closing: why the round is being merged right now, None while it is open.
+        contributed: this site's contribution to the open round is in.
+        size: what it would be granted, None if no block is available.
+        drain: whether the round is so near its cutoff that nothing is started.
+        barrier: what the round is waiting for.
+    """
+
+    current: Generation | None
+    holds: Generation | None
+    initialiser_elsewhere: bool
+    must_evaluate: bool
+    finished: Verdict
+    start: Verdict
+    closing: str | None
+    contributed: bool
+    size: GrantSize | None
+    drain: Verdict
+    barrier: Verdict
+
+
+def decide_work(view: WorkView) -> Instruction:
+    """The next step of a session that holds no lease."""
+    if view.current is None:
+        if view.initialiser_elsewhere:
+            return Instruction(Work.WAIT, "waiting for generation 0, which another site is making")
+        return Instruction(Work.INITIALISE, "no generation exists yet: this site makes generation 0 from the run's seed")
+    if view.holds != view.current:
+        return Instruction(Work.ADOPT, f"generation {view.current} is current")
+    if view.must_evaluate:
+        return Instruction(Work.EVALUATE, f"generation {view.current} has no held-out measure yet")
+    if view.finished:
+        return Instruction(Work.FINISHED, view.finished.reason)
+    if not view.start:
+        return Instruction(Work.WAIT, view.start.reason, view.start.until)
+    if view.closing is not None:
+        return Instruction(Work.WAIT, f"waiting for generation {view.current + 1} to be merged: {view.closing}")
+    if view.contributed:
+        return Instruction(Work.WAIT, f"contributed; {view.barrier.reason}", view.barrier.until)
+    if view.drain:
+        return Instruction(Work.WAIT, "the round is about to close; waiting for the next", view.drain.until)
+    if view.size is None:
+        return Instruction(
+            Work.WAIT, f"every block of the epoch is leased or contributed; {view.barrier.reason}", view.barrier.until
+        )
+    return Instruction(Work.TRAIN, view.size.reason, blocks=view.size.blocks)

@@ -1,0 +1,186 @@
+"""The run's own row, its rounds, generations, evaluations and the audit log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from crosstrain.domain.events import EventKind
+from crosstrain.domain.generation import GenerationRecord
+from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
+from crosstrain.domain.ledger import Change
+from crosstrain.storage import schema
+
+_rounds = schema.rounds.c
+_generations = schema.generations.c
+_events = schema.events.c
+
+
+def load(connection: Connection) -> Mapping[str, Any] | None:
+    """The run's row, None in a new database."""
+    return connection.execute(select(schema.run)).mappings().one_or_none()
+
+
+def create(
+    connection: Connection, name: str, spec: Mapping[str, Any], digest: str, corpus: Mapping[str, Any], now: Instant
+) -> None:
+    connection.execute(
+        insert(schema.run).values(
+            id=1,
+            schema_version=schema.SCHEMA_VERSION,
+            name=name,
+            spec=json.dumps(spec, sort_keys=True),
+            spec_digest=digest,
+            corpus=json.dumps(corpus, sort_keys=True),
+            term=0,
+            next_token=1,
+            next_session=1,
+            epoch=0,
+            created_at=now,
+        )
+    )
+
+
+def set_epoch(connection: Connection, epoch: int) -> None:
+    connection.execute(update(schema.run).values(epoch=epoch))
+
+
+def finish(connection: Connection, reason: str, now: Instant) -> None:
+    connection.execute(update(schema.run).values(finished_at=now, finished_reason=reason))
+
+
+def open_round(connection: Connection, generation: Generation, now: Instant) -> None:
+    connection.execute(insert(schema.rounds).values(generation=generation, opened_at=now))
+
+
+def newest_round(connection: Connection) -> Mapping[str, Any] | None:
+    query = select(schema.rounds).order_by(_rounds.generation.desc()).limit(1)
+    return connection.execute(query).mappings().one_or_none()
+
+
+def close_round(connection: Connection, generation: Generation, reason: str, now: Instant) -> None:
+    """Freezes the round's contributions; from here on only its merge can follow."""
+    connection.execute(
+        update(schema.rounds).where(_rounds.generation == generation).values(closing_at=now, reason=reason)
+    )
+
+
+def round_published(connection: Connection, generation: Generation, now: Instant) -> None:
+    connection.execute(update(schema.rounds).where(_rounds.generation == generation).values(published_at=now))
+
+
+def add_generation(connection: Connection, record: GenerationRecord) -> None:
+    connection.execute(insert(schema.generations).values(**asdict(record)))
+
+
+def newest_generation(connection: Connection) -> GenerationRecord | None:
+    query = select(schema.generations).order_by(_generations.number.desc()).limit(1)
+    row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else _record(row)
+
+
+def generations(connection: Connection) -> tuple[GenerationRecord, ...]:
+    rows = connection.execute(select(schema.generations).order_by(_generations.number)).mappings()
+    return tuple(_record(row) for row in rows)
+
+
+def add_evaluation(
+    connection: Connection, generation: Generation, site: SiteName, loss: float, tokens: int, now: Instant
+) -> None:
+    connection.execute(
+        insert(schema.evaluations).values(generation=generation, site=site, loss=loss, tokens=tokens, at=now)
+    )
+
+
+def evaluation(connection: Connection, generation: Generation) -> Mapping[str, Any] | None:
+    query = select(schema.evaluations).where(schema.evaluations.c.generation == generation)
+    return connection.execute(query).mappings().one_or_none()
+
+
+def evaluations(connection: Connection) -> Sequence[Mapping[str, Any]]:
+    query = select(schema.evaluations).order_by(schema.evaluations.c.generation)
+    return connection.execute(query).mappings().all()
+
+
+def log(
+    connection: Connection,
+    kind: EventKind,
+    text: str,
+    now: Instant,
+    *,
+    site: SiteName | None = None,
+    session: SessionId | None = None,
+    generation: Generation | None = None,
+) -> None:
+    """One fact about the run or a site."""
+    connection.execute(
+        insert(schema.events).values(
+            at=now, kind=kind.value, text=text, site=site, session=session, generation=generation
+        )
+    )
+
+
+def log_change(
+    connection: Connection,
+    change: Change,
+    token: Token,
+    site: SiteName,
+    session: SessionId,
+    generation: Generation,
+    text: str,
+    now: Instant,
+) -> None:
+    """One fact per span of a change to a lease's blocks."""
+    rows = [
+        {
+            "at": now,
+            "kind": fact.kind.value,
+            "site": site,
+            "session": session,
+            "token": token,
+            "generation": generation,
+            "epoch": fact.epoch,
+            "start": fact.start,
+            "stop": fact.stop,
+            "text": text,
+        }
+        for fact in change.facts
+    ]
+    if rows:
+        connection.execute(insert(schema.events), rows)
+
+
+def events(connection: Connection, after: int = 0, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
+    """The audit log in order, from the first row after `after`."""
+    query = select(schema.events).where(_events.seq > after).order_by(_events.seq)
+    return connection.execute(query.limit(limit) if limit else query).mappings().all()
+
+
+def recent_events(connection: Connection, limit: int) -> Sequence[Mapping[str, Any]]:
+    """The newest rows, oldest first."""
+    query = select(schema.events).order_by(_events.seq.desc()).limit(limit)
+    return connection.execute(query).mappings().all()[::-1]
+
+
+def event_count(connection: Connection) -> int:
+    return int(connection.execute(select(func.count()).select_from(schema.events)).scalar_one())
+
+
+def _record(row: Mapping[Any, Any]) -> GenerationRecord:
+    return GenerationRecord(
+        Generation(row["number"]),
+        None if row["parent"] is None else Generation(row["parent"]),
+        Digest(row["weights"]),
+        Digest(row["master"]),
+        None if row["momentum"] is None else Digest(row["momentum"]),
+        row["global_step"],
+        row["tokens"],
+        row["eta"],
+        row["beta"],
+        row["contributions"],
+        Instant(row["published_at"]),
+    )

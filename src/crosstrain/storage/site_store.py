@@ -1,0 +1,109 @@
+"""Sites, their sessions and their totals (the ledger table of design section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from crosstrain.domain.ids import Instant, SessionId, SiteName
+from crosstrain.storage import schema
+
+_sites = schema.sites.c
+_sessions = schema.sessions.c
+
+RATE_MEMORY = 0.5
+"""Weight of the newest phase in a site's moving average rate."""
+
+
+def open_session(
+    connection: Connection,
+    site: SiteName,
+    ranks: int,
+    windows_per_step: int,
+    inner_state: str,
+    software: str,
+    now: Instant,
+) -> SessionId:
+    """Registers a session; every earlier session of the site is over from now on."""
+    connection.execute(update(schema.run).values(next_session=schema.run.c.next_session + 1))
+    session = SessionId(connection.execute(select(schema.run.c.next_session)).scalar_one() - 1)
+    if find(connection, site) is None:
+        connection.execute(
+            insert(schema.sites).values(
+                name=site,
+                first_seen_at=now,
+                ranks=ranks,
+                windows_per_step=windows_per_step,
+                entries=0,
+                grants=0,
+                granted_blocks=0,
+                merged_blocks=0,
+                lost_blocks=0,
+                ttl_expiries=0,
+                tokens=0,
+            )
+        )
+    connection.execute(
+        update(schema.sites)
+        .where(_sites.name == site)
+        .values(ranks=ranks, windows_per_step=windows_per_step, entries=_sites.entries + 1)
+    )
+    connection.execute(
+        update(schema.sessions)
+        .where(_sessions.site == site, _sessions.ended_at.is_(None))
+        .values(ended_at=now, end_reason=f"superseded by session {session}")
+    )
+    connection.execute(
+        insert(schema.sessions).values(
+            id=session, site=site, opened_at=now, inner_state=inner_state, software=software
+        )
+    )
+    return session
+
+
+def end_session(connection: Connection, session: SessionId, reason: str, now: Instant) -> None:
+    connection.execute(
+        update(schema.sessions)
+        .where(_sessions.id == session, _sessions.ended_at.is_(None))
+        .values(ended_at=now, end_reason=reason)
+    )
+
+
+def find(connection: Connection, site: SiteName) -> Mapping[str, Any] | None:
+    return connection.execute(select(schema.sites).where(_sites.name == site)).mappings().one_or_none()
+
+
+def session(connection: Connection, identifier: SessionId) -> Mapping[str, Any] | None:
+    query = select(schema.sessions).where(_sessions.id == identifier)
+    return connection.execute(query).mappings().one_or_none()
+
+
+def sites(connection: Connection) -> Sequence[Mapping[str, Any]]:
+    return connection.execute(select(schema.sites).order_by(_sites.name)).mappings().all()
+
+
+def open_sessions(connection: Connection) -> Sequence[Mapping[str, Any]]:
+    return connection.execute(select(schema.sessions).where(_sessions.ended_at.is_(None))).mappings().all()
+
+
+def add_totals(connection: Connection, site: SiteName, **amounts: int) -> None:
+    """Adds to a site's counters, for example `granted_blocks=5`."""
+    connection.execute(
+        update(schema.sites)
+        .where(_sites.name == site)
+        .values({schema.sites.c[name]: schema.sites.c[name] + amount for name, amount in amounts.items()})
+    )
+
+
+def observe_phase(connection: Connection, site: SiteName, rate: float, progress_ms: float) -> None:
+    """Takes a contributed phase into the site's measured rate (blocks per second) and step time."""
+    row = find(connection, site)
+    old = row["rate"] if row is not None else None
+    value = rate if old is None else RATE_MEMORY * rate + (1 - RATE_MEMORY) * old
+    connection.execute(update(schema.sites).where(_sites.name == site).values(rate=value, progress_ms=progress_ms))
+
+
+def observe_rtt(connection: Connection, site: SiteName, rtt_ms: float) -> None:
+    connection.execute(update(schema.sites).where(_sites.name == site).values(rtt_ms=rtt_ms))
