@@ -1,0 +1,46 @@
+"""Summaries of deltas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from crosstrain.outer.delta import DeltaSummary, summarize_delta
+from crosstrain.outer.weighted_merge import BF16
+
+
+def test_norm_over_all_tensors() -> None:
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.standard_normal((300, 400)).astype(np.float32),
+        rng.standard_normal(70_000).astype(BF16),
+        np.zeros(0, BF16),
+    ]
+    flat = np.concatenate([array.astype(np.float64).reshape(-1) for array in arrays])
+    summary = summarize_delta(iter(arrays))
+    assert summary.norm == pytest.approx(float(np.linalg.norm(flat)), rel=1e-12)
+    assert summary == DeltaSummary(summary.norm, True, float(np.abs(flat).max()))
+    assert summarize_delta(arrays) == summary
+
+
+def test_nothing() -> None:
+    assert summarize_delta([]) == DeltaSummary(0.0, True, 0.0)
+
+
+def test_negative_extreme_and_no_overflow() -> None:
+    assert summarize_delta([np.array([1, -3], np.float32)]).max_abs == 3
+    summary = summarize_delta([np.full(4, 3e38, np.float32)])
+    assert summary.finite
+    assert summary.norm == pytest.approx(6e38)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("at", [0, 40_000, 99_999])
+@pytest.mark.parametrize("dtype", [np.float32, BF16])
+def test_one_bad_element_is_found(bad: float, at: int, dtype: np.dtype) -> None:
+    array = np.ones(100_000, dtype)
+    array[at] = bad
+    summary = summarize_delta([np.ones(3, np.float32), array, np.ones(3, np.float32)])
+    assert summary == DeltaSummary(math.inf, False, math.inf)
