@@ -18,9 +18,14 @@ _REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the quota is used up",
     errno.ENOENT: "the directory does not exist",
+    errno.ENOTDIR: "a file is where a directory should be",
+    errno.EEXIST: "a file is where a directory should be",
     errno.EROFS: "the file system is read-only",
     errno.EACCES: "permission is denied",
     errno.EPERM: "permission is denied",
+    errno.EXDEV: "the file would have to move to another file system",
+    errno.ENOLCK: "the file system has no locks",
+    errno.ENOSYS: "the file system has no locks",
 }
 
 
