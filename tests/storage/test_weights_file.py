@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,35 @@ def test_misaligned_tensor(tmp_path: Path) -> None:
     entries = [Entry("odd", "BF16", (3,)), Entry("after", "F32", (4,))]
     expected = written(tmp_path / "w", entries)
     assert WeightsFile(tmp_path / "w").array("after").sum() == expected["after"].sum()
+
+
+def shared_pages() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[2])
+
+
+def test_release_gives_resident_memory_back_and_keeps_the_arrays(tmp_path: Path) -> None:
+    entry = Entry("w", "F32", (8 << 20,))
+    with WeightsWriter(tmp_path / "w", [entry]) as writer:
+        writer.write("w", np.ones(entry.shape, np.float32))
+    file = WeightsFile(tmp_path / "w")
+    view, before = file.array("w"), shared_pages()
+    assert view.sum() == entry.size
+    read = shared_pages()
+    file.release()
+    pages = entry.nbytes // mmap.PAGESIZE
+    assert read - before > 0.9 * pages
+    assert shared_pages() - before < 0.1 * pages
+    assert view.sum() == entry.size
+    file.close()
+    file.release()
+
+
+def test_release_keeps_what_was_written_to_a_private_map(tmp_path: Path) -> None:
+    written(tmp_path / "w")
+    file = WeightsFile(tmp_path / "w", private=True)
+    file.array("a")[:] = 5
+    file.release()
+    assert file.array("a").sum() == 35
 
 
 def test_views_outlive_the_file(tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ class WeightsFile:
         self.entries = tuple(entry for entry, _ in header.places.values())
         """In the order of the data."""
         self._places = header.places
+        self._map = None if private else mapped
         self._data: Array | None = np.frombuffer(mapped, np.uint8)[header.data_begin :]
 
     def array(self, name: str) -> Array:
@@ -188,9 +189,19 @@ class WeightsFile:
             raise ValueError(f"{self.path} is closed")
         return self._data[begin : begin + entry.nbytes].view(NUMPY_TYPES[entry.dtype]).reshape(entry.shape)
 
+    def release(self) -> None:
+        """Takes the pages read so far out of this process's resident memory; the arrays stay valid.
+
+        Pages of a map count as resident until the system needs them: a walk over 0.15 B parameters in five files showed
+        2 GB. Called every few hundred chunks, this keeps it constant; the page cache still has them. Private maps keep
+        theirs, because what was written to them would be lost.
+        """
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Lets go of the map; the system unmaps it with the last array taken from it."""
-        self._data = None
+        self._data = self._map = None
 
     def __enter__(self) -> Self:
         return self
