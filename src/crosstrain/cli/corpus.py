@@ -151,6 +151,8 @@ def _numbers(state: BuildProgress) -> str:
     parts = []
     if state.total_bytes:
         parts.append(f"{_size(state.done_bytes)} of {_size(state.total_bytes)}")
+    elif state.elapsed_s >= 1:
+        parts.append(f"{state.elapsed_s:.0f} s so far")
     if state.reused_shards:
         parts.append(f"{state.reused_shards} of {state.total_shards} parts from an earlier build")
     if state.rate:

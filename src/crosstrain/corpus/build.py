@@ -9,33 +9,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
-from crosstrain import __version__
 from crosstrain.clock import Clock, SystemClock
 from crosstrain.corpus.durable import write_atomically
-from crosstrain.corpus.inputs import Part, Source, cut_sources, find_sources
-from crosstrain.corpus.manifest import TOKENIZER, BuildRecord, Manifest, SourceRecord, digest_content
+from crosstrain.corpus.finishing import finish
+from crosstrain.corpus.inputs import Part, Source, cut_sources, find_sources, no_text
+from crosstrain.corpus.manifest import BuildRecord, Manifest
 from crosstrain.corpus.meter import Meter
 from crosstrain.corpus.options import BuildOptions, BuildProgress, check_options
-from crosstrain.corpus.packing import pack
 from crosstrain.corpus.records import Advance
 from crosstrain.corpus.sampling import sample
 from crosstrain.corpus.shards import (
-    Rows,
     ShardFile,
     digest_parts,
     encode_shard,
     group_parts,
+    is_sound,
     shard_key,
 )
-from crosstrain.corpus.split import assign
 from crosstrain.corpus.tokenizer import END_OF_TEXT, Encoder, TokenizerFile, load_tokenizer, train_tokenizer
 from crosstrain.corpus.workers import Workers
-from crosstrain.corpus.workspace import Workspace
-from crosstrain.errors import UsageError
-
-_LISTED_SOURCES = 50
+from crosstrain.corpus.workspace import Options, Workspace
 
 Group = tuple[Part, ...]
 
@@ -51,6 +44,21 @@ class _EncodeTask:
     eot: int
     dtype: str
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One build: what it reads, how, and where it works."""
+
+    groups: Sequence[Group]
+    options: BuildOptions
+    workspace: Workspace
+    workers: Workers
+    meter: Meter
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for group in self.groups for part in group)
 
 
 def build_corpus(
@@ -73,7 +81,7 @@ def build_corpus(
     sources = find_sources(inputs, ignore=out)
     parts, shard_bytes = cut_sources(sources, options.field, options.shard_bytes)
     if not parts:
-        raise UsageError("The inputs hold no documents with text.", "name files or directories that do")
+        raise no_text()
     groups = group_parts(parts, shard_bytes)
     given = load_tokenizer(options.tokenizer, options.eot) if options.tokenizer else None
     wanted = _content_options(options, given)
@@ -82,21 +90,25 @@ def build_corpus(
         workspace.check_options(wanted)
     meter = Meter(progress, clock or SystemClock())
     with Workers(min(options.worker_count, len(groups))) as workers:
-        contents = _scan(workers, groups, meter)
-        record = BuildRecord(options=wanted, inputs_sha256=hashlib.sha256("".join(contents).encode()).hexdigest())
-        if not options.force and (manifest := workspace.complete(record)):
-            meter.say("unchanged")
-            return manifest
-        with workspace.opened(wanted, options.force):
-            tokenizer = given or _train(workers, groups, record, options, workspace, meter)
-            shards = _encode(workers, groups, contents, tokenizer, options, workspace, meter)
-            manifest = _finish(out, sources, shards, tokenizer, record, options, meter)
-            workspace.close()
-    meter.say("done")
+        return _run(_Job(groups, options, workspace, workers, meter), sources, given, wanted)
+
+
+def _run(job: _Job, sources: Sequence[Source], given: TokenizerFile | None, wanted: Options) -> Manifest:
+    contents = _scan(job)
+    record = BuildRecord(options=wanted, inputs_sha256=hashlib.sha256("".join(contents).encode()).hexdigest())
+    if not job.options.force and (manifest := job.workspace.complete(record)):
+        job.meter.say("unchanged")
+        return manifest
+    with job.workspace.opened(wanted, job.options.force):
+        tokenizer = given or _train(job, record)
+        shards = _encode(job, contents, tokenizer)
+        manifest = finish(job.workspace.out, sources, shards, tokenizer, record, job.options, job.meter)
+        job.workspace.close()
+    job.meter.say("done")
     return manifest
 
 
-def _content_options(options: BuildOptions, given: TokenizerFile | None) -> dict[str, str | int | float | bool]:
+def _content_options(options: BuildOptions, given: TokenizerFile | None) -> Options:
     return {
         "tokenizer": f"sha256:{given.sha256}" if given else f"trained, vocabulary {options.vocab}",
         "eot": given.eot if given else END_OF_TEXT,
@@ -107,15 +119,15 @@ def _content_options(options: BuildOptions, given: TokenizerFile | None) -> dict
     }
 
 
-def _scan(workers: Workers, groups: Sequence[Group], meter: Meter) -> list[str]:
-    contents = [""] * len(groups)
-    meter.begin("scanning", sum(part.bytes for group in groups for part in group), len(groups))
+def _scan(job: _Job) -> list[str]:
+    contents = [""] * len(job.groups)
+    job.meter.begin("scanning", job.bytes, len(job.groups))
 
     def finished(number: int, content: str) -> None:
         contents[number] = content
-        meter.finish_shard()
+        job.meter.finish_shard()
 
-    workers.run(_scan_group, groups, finished, meter.advance)
+    job.workers.run(_scan_group, job.groups, finished, job.meter.advance)
     return contents
 
 
@@ -125,24 +137,17 @@ def _scan_group(group: Group, advance: Advance) -> str:
     return content
 
 
-def _train(
-    workers: Workers,
-    groups: Sequence[Group],
-    record: BuildRecord,
-    options: BuildOptions,
-    workspace: Workspace,
-    meter: Meter,
-) -> TokenizerFile:
-    facts = [record.model_dump(), options.sample_bytes, options.shard_bytes]
-    path = workspace.tokenizer(hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest())
+def _train(job: _Job, record: BuildRecord) -> TokenizerFile:
+    facts = [record.model_dump(), job.options.sample_bytes, job.options.shard_bytes]
+    path = job.workspace.tokenizer(hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest())
     if not path.exists():
-        meter.begin("training the tokenizer", 0, 0)
+        job.meter.begin("training the tokenizer", 0, 0)
         # In a worker process because native training cannot be interrupted by Ctrl-C, and a process can.
-        workers.run(
+        job.workers.run(
             _train_on_sample,
-            [(groups, options)],
+            [(job.groups, job.options)],
             lambda _, trained: write_atomically(path, trained.content),
-            meter.advance,
+            job.meter.advance,
         )
     return load_tokenizer(path, END_OF_TEXT)
 
@@ -152,32 +157,23 @@ def _train_on_sample(task: tuple[Sequence[Group], BuildOptions], _: Advance) -> 
     assert options.vocab is not None
     texts = sample(groups, options)
     if not texts:
-        raise _no_text()
+        raise no_text()
     return train_tokenizer(texts, options.vocab)
 
 
-def _encode(
-    workers: Workers,
-    groups: Sequence[Group],
-    contents: Sequence[str],
-    tokenizer: TokenizerFile,
-    options: BuildOptions,
-    workspace: Workspace,
-    meter: Meter,
-) -> list[ShardFile]:
-    paths = [workspace.shard(shard_key(content, tokenizer, options.field)) for content in contents]
-    shared = workspace.tokenizer(tokenizer.sha256)
+def _encode(job: _Job, contents: Sequence[str], tokenizer: TokenizerFile) -> list[ShardFile]:
+    field, meter = job.options.field, job.meter
+    paths = [job.workspace.shard(shard_key(content, tokenizer, field)) for content in contents]
+    shared = job.workspace.tokenizer(tokenizer.sha256)
     write_atomically(shared, tokenizer.content)
-    meter.begin("encoding", sum(part.bytes for group in groups for part in group), len(groups))
+    meter.begin("encoding", job.bytes, len(job.groups))
     todo = []
-    for group, path in zip(groups, paths, strict=True):
-        if path.exists():
+    for group, path in zip(job.groups, paths, strict=True):
+        if path.exists() and is_sound(path, tokenizer.dtype):
             meter.reuse_shard(sum(part.bytes for part in group))
         else:
-            todo.append(
-                _EncodeTask(group, options.field, shared, tokenizer.sha256, tokenizer.eot, tokenizer.dtype, path)
-            )
-    workers.run(_encode_group, todo, lambda *_: meter.finish_shard(), meter.advance)
+            todo.append(_EncodeTask(group, field, shared, tokenizer.sha256, tokenizer.eot, tokenizer.dtype, path))
+    job.workers.run(_encode_group, todo, lambda *_: meter.finish_shard(), meter.advance)
     return [ShardFile(path, tokenizer.dtype) for path in paths]
 
 
@@ -192,73 +188,3 @@ def _encoder(path: Path, sha256: str) -> Encoder:
     content = path.read_bytes()
     assert hashlib.sha256(content).hexdigest() == sha256
     return Encoder(content)
-
-
-def _finish(
-    out: Path,
-    sources: Sequence[Source],
-    shards: Sequence[ShardFile],
-    tokenizer: TokenizerFile,
-    record: BuildRecord,
-    options: BuildOptions,
-    meter: Meter,
-) -> Manifest:
-    meter.begin("packing", sum(shard.path.stat().st_size for shard in shards), 0)
-    tables = [shard.documents() for shard in shards]
-    table = np.concatenate(tables)
-    if not len(table):
-        raise _no_text()
-    assignment = assign(table, options.heldout, options.keep_duplicates, options.seq_len)
-    train, heldout = pack(
-        out, list(zip(shards, tables, strict=True)), assignment, tokenizer, options.seq_len, meter.advance
-    )
-    write_atomically(out / TOKENIZER, tokenizer.content)
-    manifest = Manifest(
-        seq_len=options.seq_len,
-        dtype=tokenizer.dtype,
-        vocab_size=tokenizer.vocab_size,
-        eot_token_id=tokenizer.eot,
-        train=train,
-        heldout=heldout,
-        heldout_rule=assignment.rule,
-        tokenizer_sha256=tokenizer.sha256,
-        content_sha256=digest_content(options.seq_len, tokenizer.dtype, train, heldout),
-        sources=_summary(sources, shards, table),
-        duplicates=assignment.duplicates,
-        duplicates_dropped=0 if options.keep_duplicates else assignment.duplicates,
-        build=record,
-        created_with=__version__,
-    )
-    manifest.save(out)
-    return manifest
-
-
-def _summary(sources: Sequence[Source], shards: Sequence[ShardFile], table: Rows) -> tuple[SourceRecord, ...]:
-    """One record per input, of which there may be thousands (a shell pattern): those past the fiftieth share one."""
-    documents = np.bincount(table["source"], minlength=len(sources))
-    sizes = np.bincount(table["source"], weights=table["bytes"], minlength=len(sources))
-    records = [
-        SourceRecord(
-            name=source.name,
-            documents=int(documents[number]),
-            bytes=int(sizes[number]),
-            empty=sum(shard.shard.empty.get(str(number), 0) for shard in shards),
-            skipped=source.skipped + sum(shard.shard.skipped.get(str(number), 0) for shard in shards),
-        )
-        for number, source in enumerate(sources)
-    ]
-    rest = records[_LISTED_SOURCES:]
-    if not rest:
-        return tuple(records)
-    together = SourceRecord(
-        name=f"({len(rest)} more)",
-        documents=sum(record.documents for record in rest),
-        bytes=sum(record.bytes for record in rest),
-        empty=sum(record.empty for record in rest),
-        skipped=sum(record.skipped for record in rest),
-    )
-    return (*records[:_LISTED_SOURCES], together)
-
-
-def _no_text() -> UsageError:
-    return UsageError("The inputs hold no documents with text.", "name files or directories that do")

@@ -8,6 +8,7 @@ documents depends on nothing else.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -112,20 +113,19 @@ def kind_of(path: Path) -> Kind:
     return "text"
 
 
-class reading:  # noqa: N801 - a context manager, named like `writing`
-    """Turns a failed read of `path` into a UsageError."""
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns a failed read of `path` into a message.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise UsageError(
-                f"The input {self.path} cannot be read: {error.strerror or error}.", "check its permissions"
-            ) from error
+    Raises:
+        UsageError: the operating system refused.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"The input {path} cannot be read: {error.strerror or error}.", "check its permissions"
+        ) from error
 
 
 def _walk(root: Path, ignore: Path) -> Iterator[Path]:
@@ -190,6 +190,11 @@ def not_text(path: Path, defect: str) -> UsageError:
         f"The input {path} is not UTF-8 text: {defect}.",
         "convert it first (iconv -t UTF-8), or leave it out; of compressed files only .jsonl.gz and .jsonl.zst are read",
     )
+
+
+def no_text() -> UsageError:
+    """The error for inputs that are all empty."""
+    return UsageError("The inputs hold no documents with text.", "name files or directories that do")
 
 
 def _defect(path: Path) -> str | None:

@@ -1,6 +1,6 @@
 """Finished shards into train.bin and heldout.bin, in the order of the inputs, with bounded memory.
 
-Memory holds the table of documents (36 bytes each) and a chunk of tokens, whatever the size of the corpus.
+Memory holds a chunk of tokens and the table of documents, about 100 bytes for each while duplicates are looked for.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ class _SplitWriter:
         self._digest = hashlib.sha256()
         self._tokens = 0
         self._documents = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self._tokens == 0
 
     def append(self, chunks: Iterable[npt.NDArray[Any]], documents: int) -> None:
         if self._tokens:
@@ -70,20 +74,25 @@ def pack(
     with replacing(out / "train.bin") as train_file, replacing(out / "heldout.bin") as heldout_file:
         train, heldout = _SplitWriter(train_file, tokenizer), _SplitWriter(heldout_file, tokenizer)
         row = 0
-        tail = assignment.tail_tokens
         for shard, rows in shards:
             shard.check()
-            destinations = assignment.destinations[row : row + len(rows)]
-            ends = np.cumsum(rows["tokens"].astype(np.int64) + 1)
-            for first, end, destination in runs(destinations):
-                start, stop = int(ends[first - 1]) if first else 0, int(ends[end - 1]) - 1
-                if destination == CUT:
-                    train.append(shard.tokens(start, stop - assignment.tail_tokens), 1)
-                    if tail:
-                        heldout.append(shard.tokens(stop - tail, stop), 1)
-                        tail = 0
-                elif destination != DROPPED:
-                    (heldout if destination == HELDOUT else train).append(shard.tokens(start, stop), end - first)
+            _copy(shard, rows, assignment, row, train, heldout)
             row += len(rows)
             advance(shard.path.stat().st_size)
         return train.record(seq_len), heldout.record(seq_len)
+
+
+def _copy(
+    shard: ShardFile, rows: Rows, assignment: Assignment, row: int, train: _SplitWriter, heldout: _SplitWriter
+) -> None:
+    """Appends one shard's documents, whose first is number `row` of the table."""
+    ends = np.cumsum(rows["tokens"].astype(np.int64) + 1)
+    for first, end, destination in runs(assignment.destinations[row : row + len(rows)]):
+        start, stop = int(ends[first - 1]) if first else 0, int(ends[end - 1]) - 1
+        if destination == CUT:
+            cut = stop - assignment.tail_tokens
+            train.append(shard.tokens(start, cut), 1)
+            if heldout.is_empty:
+                heldout.append(shard.tokens(cut, stop), 1)
+        elif destination != DROPPED:
+            (heldout if destination == HELDOUT else train).append(shard.tokens(start, stop), end - first)

@@ -202,9 +202,16 @@ class ShardFile:
                 raise self._damaged()
 
     def _damaged(self) -> IntegrityError:
-        return IntegrityError(
-            f"The unfinished build's file {self.path} is damaged.", "delete it and run the same command again"
-        )
+        return IntegrityError(f"The unfinished build's file {self.path} is damaged.", "run the same command again")
+
+
+def is_sound(path: Path, dtype: str) -> bool:
+    """Whether the shard at `path` is what was written."""
+    try:
+        ShardFile(path, dtype).check()
+    except IntegrityError:
+        return False
+    return True
 
 
 def _digest(file: BinaryIO, length: int) -> str:

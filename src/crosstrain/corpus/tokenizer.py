@@ -105,7 +105,7 @@ def encode(directory: Path, text: str) -> list[int]:
         UsageError: there is no corpus.
         IntegrityError: its tokenizer is not readable.
     """
-    ids: list[int] = _of_corpus(directory.resolve()).encode(text, add_special_tokens=False).ids
+    ids: list[int] = _of_corpus(directory).encode(text, add_special_tokens=False).ids
     return ids
 
 
@@ -116,21 +116,26 @@ def decode(directory: Path, tokens: Sequence[int]) -> str:
         UsageError: there is no corpus.
         IntegrityError: its tokenizer is not readable.
     """
-    text: str = _of_corpus(directory.resolve()).decode(list(tokens), skip_special_tokens=True)
+    text: str = _of_corpus(directory).decode(list(tokens), skip_special_tokens=True)
     return text
 
 
-@lru_cache(maxsize=4)
 def _of_corpus(directory: Path) -> Tokenizer:
     path = directory / TOKENIZER
     try:
-        return _plain(_parse(path.read_text(encoding="utf-8")))
+        state = path.stat()
+        return _read_once(path.resolve(), state.st_mtime_ns, state.st_size)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"{directory} holds no corpus: it has no {TOKENIZER}.", "make one with `crosstrain corpus build`"
         ) from None
     except (OSError, ValueError) as error:
         raise IntegrityError(f"{path} is not a tokenizer file: {error}.", "build or copy the corpus again") from error
+
+
+@lru_cache(maxsize=4)
+def _read_once(path: Path, modified_ns: int, size: int) -> Tokenizer:  # noqa: ARG001 - a rebuilt corpus is another key
+    return _plain(_parse(path.read_text(encoding="utf-8")))
 
 
 def _parse(text: str) -> Tokenizer:

@@ -54,3 +54,8 @@ class Corpus:
         """The windows of a block."""
         first = number * self.block_windows
         return WindowRange(first, min(self.block_windows, self.windows - first))
+
+    def window_counts(self, blocks: int) -> frozenset[int]:
+        """How many windows `blocks` blocks can have, with or without the short last one."""
+        full = blocks * self.block_windows
+        return frozenset({full, full - (self.blocks * self.block_windows - self.windows)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from crosstrain.domain.ids import Digest, Generation, Token
@@ -45,9 +45,14 @@ class Judgement:
     kind: str
     reason: str
 
+    @property
+    def malformed(self) -> bool:
+        """The message contradicts its lease: an error of the sender, which changes nothing."""
+        return self.kind.startswith("wrong-")
+
 
 def judge_claim(
-    claim: Contribution, lease: Lease, current: Generation, seq_len: int, granted_windows: int
+    claim: Contribution, lease: Lease, current: Generation, seq_len: int, window_counts: Collection[int]
 ) -> Judgement:
     """The part of the judgement that needs no look at the delta.
 
@@ -55,7 +60,8 @@ def judge_claim(
         lease: the lease of the claim's token, as stored.
         current: the newest published generation.
         seq_len: labels of one window.
-        granted_windows: windows of the first `claim.blocks` blocks of the lease.
+        window_counts: how many windows `claim.blocks` blocks can have; two values where the corpus's short last block
+            may be among them.
     """
     if lease.state is not LeaseState.LIVE:
         return _no("lease-over", f"lease {lease.token} is {lease.state}, only a live lease can contribute")
@@ -65,10 +71,9 @@ def judge_claim(
         return _no("stale-base", f"generation {current} is current, the delta is against {claim.generation}")
     if not 1 <= claim.blocks <= lease.blocks:
         return _no("wrong-blocks", f"expected 1 to {lease.blocks} blocks, found {claim.blocks}")
-    if claim.windows != granted_windows:
-        return _no(
-            "wrong-windows", f"{claim.blocks} blocks have {granted_windows} windows, {claim.windows} were trained"
-        )
+    if claim.windows not in window_counts:
+        expected = " or ".join(str(count) for count in sorted(window_counts))
+        return _no("wrong-windows", f"{claim.blocks} blocks have {expected} windows, found {claim.windows}")
     if not 1 <= claim.tokens <= claim.windows * seq_len:
         return _no("wrong-tokens", f"expected 1 to {claim.windows * seq_len} tokens, found {claim.tokens}")
     if not 1 <= claim.steps <= claim.windows:

@@ -70,7 +70,13 @@ def decide_work(view: WorkView) -> Instruction:
     if view.current is None:
         if view.initialiser_elsewhere:
             return Instruction(Work.WAIT, "waiting for generation 0, which another site is making")
-        return Instruction(Work.INITIALISE, "no generation exists yet: this site makes generation 0 from the run's seed")
+        return Instruction(
+            Work.INITIALISE, "no generation exists yet: this site makes generation 0 from the run's seed"
+        )
+    if view.closing is not None:
+        return Instruction(Work.WAIT, f"waiting for generation {view.current + 1} to be merged: {view.closing}")
+    if view.contributed:
+        return Instruction(Work.WAIT, f"contributed; {view.barrier.reason}", view.barrier.until)
     if view.holds != view.current:
         return Instruction(Work.ADOPT, f"generation {view.current} is current")
     if view.must_evaluate:
@@ -79,10 +85,6 @@ def decide_work(view: WorkView) -> Instruction:
         return Instruction(Work.FINISHED, view.finished.reason)
     if not view.start:
         return Instruction(Work.WAIT, view.start.reason, view.start.until)
-    if view.closing is not None:
-        return Instruction(Work.WAIT, f"waiting for generation {view.current + 1} to be merged: {view.closing}")
-    if view.contributed:
-        return Instruction(Work.WAIT, f"contributed; {view.barrier.reason}", view.barrier.until)
     if view.drain:
         return Instruction(Work.WAIT, "the round is about to close; waiting for the next", view.drain.until)
     if view.size is None:

@@ -100,10 +100,10 @@ def size_grant(
         At least one block, never more than a full phase nor than what is available.
     """
     blocks, reason = mine.full_blocks, f"a full inner phase is {mine.full_blocks} blocks"
-    if seconds_left is not None and mine.rate and mine.seconds is not None:
-        if mine.seconds > FULL_PHASE_SLACK * seconds_left:
-            blocks = max(1, math.floor(mine.rate * max(0.0, seconds_left)))
-            reason = f"{blocks} blocks at {mine.rate:.3g} blocks/s end with the round, expected in {seconds_left:.0f} s"
+    too_long = mine.seconds is not None and seconds_left is not None and mine.seconds > FULL_PHASE_SLACK * seconds_left
+    if too_long and mine.rate and seconds_left is not None:
+        blocks = max(1, math.floor(mine.rate * max(0.0, seconds_left)))
+        reason = f"{blocks} blocks at {mine.rate:.3g} blocks/s end with the round, expected in {seconds_left:.0f} s"
     if max_blocks is not None and max_blocks < blocks:
         blocks, reason = max(1, max_blocks), f"its job ends after about {max(1, max_blocks)} blocks"
     wanted = mine.full_blocks + sum(other.full_blocks for other in others)

@@ -130,9 +130,7 @@ def contribute(held: Sequence[Span], blocks: int, neighbours: Sequence[Span] = (
     return settle(held, {EventKind.CONTRIBUTED: prefix, EventKind.RELEASED: rest}, neighbours)
 
 
-def settle(
-    held: Sequence[Span], arrows: dict[EventKind, Sequence[Span]], neighbours: Sequence[Span] = ()
-) -> Change:
+def settle(held: Sequence[Span], arrows: dict[EventKind, Sequence[Span]], neighbours: Sequence[Span] = ()) -> Change:
     """Moves parts of `held` along several arrows at once; `arrows` must cover `held`."""
     owned: list[Span] = []
     free: list[Span] = []

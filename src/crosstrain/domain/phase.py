@@ -11,7 +11,10 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from crosstrain.domain.ids import Generation
+from crosstrain.domain.ids import Generation, Token
+
+NO_LEASE = Token(0)
+"""Token of phases outside a run; leases have positive tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class PhasePlan:
         windows_per_step: windows of a full optimiser step, over all ranks and accumulations.
         learning_rates: one value per optimiser step, of the main parameter group; other groups keep their ratio to it.
         blocks: in the order of training.
+        token: the lease they are trained under, for the record of trained windows.
     """
 
     generation: Generation
@@ -39,6 +43,7 @@ class PhasePlan:
     windows_per_step: int
     learning_rates: tuple[float, ...]
     blocks: tuple[WindowRange, ...]
+    token: Token = NO_LEASE
 
     @property
     def windows(self) -> int:

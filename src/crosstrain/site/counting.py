@@ -121,7 +121,8 @@ class CountingTrainer:
             self._diverged = True
             raise Diverged(f"Step {step}: loss {loss}, gradient norm {norm}.", "load a generation, or restore")
         self._velocity = _MOMENTUM * self._velocity + gradient
-        self._weights = (self._weights - plan.learning_rates[index] * self._velocity).astype(np.float32)
+        with np.errstate(over="ignore"):  # noticed by the next step, as with a model
+            self._weights = (self._weights - plan.learning_rates[index] * self._velocity).astype(np.float32)
         self._position = Position(plan.generation, step + 1, "restored")
         return loss, norm
 

@@ -12,6 +12,7 @@ import json
 import os
 import queue
 import select
+import signal
 import socket
 import sys
 import threading
@@ -34,6 +35,7 @@ class Announcer(Protocol):
 
     def announce(self, command: str) -> None: ...
     def next(self) -> str: ...
+    def close(self) -> None: ...
 
 
 class _Alone:
@@ -44,6 +46,9 @@ class _Alone:
 
     def next(self) -> str:
         raise NotImplementedError
+
+    def close(self) -> None:
+        pass
 
 
 class AgentSocket:
@@ -95,6 +100,7 @@ class AgentSocket:
 
 def main(argv: list[str]) -> None:
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    _leave_signals_to_the_agent(world)
     # Connected before torch is imported, so that an agent that ends meanwhile is noticed.
     agent = AgentSocket(os.environ[SOCKET_VARIABLE]) if rank == 0 else None
     settings = TrainerSettings.from_json(Path(argv[1]).read_text(encoding="utf-8"))
@@ -103,6 +109,17 @@ def main(argv: list[str]) -> None:
         _serve(trainer, agent, announcer)
     else:
         _follow(trainer, announcer)
+    announcer.close()
+
+
+def _leave_signals_to_the_agent(world: int) -> None:
+    """A scheduler sends its warnings to all processes of a job; the agent answers them, by draining its trainer first.
+
+    SIGTERM is torchrun's way to end its ranks, where it is used.
+    """
+    ignored = [signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2]
+    for signum in ignored if world > 1 else [*ignored, signal.SIGTERM]:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def _build(settings: TrainerSettings, world: int) -> tuple[Trainer, Announcer]:

@@ -163,12 +163,12 @@ def _quote(path: Path) -> str:
 def _configure(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
     _configure_read_only(connection, _entry)
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")  # type: ignore[attr-defined]
+        connection.execute(f"PRAGMA {pragma}")
 
 
 def _configure_read_only(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
     # The driver's own transaction handling would begin too late for BEGIN IMMEDIATE.
-    connection.isolation_level = None  # type: ignore[attr-defined]
+    connection.isolation_level = None
 
 
 def _begin(connection: Connection) -> None:

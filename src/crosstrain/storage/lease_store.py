@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
 from crosstrain.domain.contribution import Contribution, Judgement
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
@@ -51,9 +49,7 @@ def live_of_session(connection: Connection, session: SessionId) -> Lease | None:
 
 
 def live_of_site(connection: Connection, site: SiteName) -> tuple[Lease, ...]:
-    rows = connection.execute(
-        select(schema.leases).where(_leases.site == site, _leases.state == LeaseState.LIVE.value)
-    )
+    rows = connection.execute(select(schema.leases).where(_leases.site == site, _leases.state == LeaseState.LIVE.value))
     return tuple(_lease(row) for row in rows.mappings())
 
 
@@ -69,7 +65,9 @@ def end(connection: Connection, lease: Lease, state: LeaseState, reason: str, no
         .values(state=state.value, ended_at=now, reason=reason)
     )
     if changed.rowcount != 1:
-        raise IntegrityError(f"Lease {lease.token} is not {lease.state} any more.", "this is a bug: nothing was written")
+        raise IntegrityError(
+            f"Lease {lease.token} is not {lease.state} any more.", "this is a bug: nothing was written"
+        )
 
 
 def hand_over(connection: Connection, lease: Lease, session: SessionId) -> None:
@@ -104,14 +102,14 @@ def add_contribution(
     )
 
 
-def contribution(connection: Connection, token: Token) -> Mapping[str, Any] | None:
+def contribution(connection: Connection, token: Token) -> RowMapping | None:
     """The stored row of a lease's contribution."""
     return (
         connection.execute(select(schema.contributions).where(_contributions.token == token)).mappings().one_or_none()
     )
 
 
-def accepted(connection: Connection, generation: Generation) -> tuple[Mapping[str, Any], ...]:
+def accepted(connection: Connection, generation: Generation) -> tuple[RowMapping, ...]:
     """Accepted contributions of a round in their canonical order, by token."""
     rows = connection.execute(
         select(schema.contributions)
@@ -121,11 +119,11 @@ def accepted(connection: Connection, generation: Generation) -> tuple[Mapping[st
     return tuple(rows.mappings())
 
 
-def all_contributions(connection: Connection) -> tuple[Mapping[str, Any], ...]:
+def all_contributions(connection: Connection) -> tuple[RowMapping, ...]:
     return tuple(connection.execute(select(schema.contributions).order_by(_contributions.token)).mappings())
 
 
-def all_leases(connection: Connection) -> tuple[Mapping[str, Any], ...]:
+def all_leases(connection: Connection) -> tuple[RowMapping, ...]:
     return tuple(connection.execute(select(schema.leases).order_by(_leases.token)).mappings())
 
 
@@ -147,7 +145,7 @@ def granted_blocks(connection: Connection, generation: Generation) -> int:
     )
 
 
-def _lease(row: Mapping[Any, Any]) -> Lease:
+def _lease(row: RowMapping) -> Lease:
     return Lease(
         Token(row["token"]),
         SiteName(row["site"]),
@@ -161,7 +159,7 @@ def _lease(row: Mapping[Any, Any]) -> Lease:
     )
 
 
-def claim_of(row: Mapping[str, Any]) -> Contribution:
+def claim_of(row: RowMapping) -> Contribution:
     """The claim of a stored contribution."""
     return Contribution(
         Token(row["token"]),

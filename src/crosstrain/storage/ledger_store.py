@@ -69,7 +69,8 @@ def apply(connection: Connection, change: Change) -> None:
         )
         if gone.rowcount != 1:
             raise IntegrityError(
-                f"The ledger row {span} is not there any more.", "this is a bug: the write was given up, nothing was lost"
+                f"The ledger row {span} is not there any more.",
+                "this is a bug: the write was given up, nothing was lost",
             )
     if change.added:
         connection.execute(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.generation import GenerationRecord
@@ -20,7 +20,7 @@ _generations = schema.generations.c
 _events = schema.events.c
 
 
-def load(connection: Connection) -> Mapping[str, Any] | None:
+def load(connection: Connection) -> RowMapping | None:
     """The run's row, None in a new database."""
     return connection.execute(select(schema.run)).mappings().one_or_none()
 
@@ -57,7 +57,7 @@ def open_round(connection: Connection, generation: Generation, now: Instant) -> 
     connection.execute(insert(schema.rounds).values(generation=generation, opened_at=now))
 
 
-def newest_round(connection: Connection) -> Mapping[str, Any] | None:
+def newest_round(connection: Connection) -> RowMapping | None:
     query = select(schema.rounds).order_by(_rounds.generation.desc()).limit(1)
     return connection.execute(query).mappings().one_or_none()
 
@@ -96,12 +96,12 @@ def add_evaluation(
     )
 
 
-def evaluation(connection: Connection, generation: Generation) -> Mapping[str, Any] | None:
+def evaluation(connection: Connection, generation: Generation) -> RowMapping | None:
     query = select(schema.evaluations).where(schema.evaluations.c.generation == generation)
     return connection.execute(query).mappings().one_or_none()
 
 
-def evaluations(connection: Connection) -> Sequence[Mapping[str, Any]]:
+def evaluations(connection: Connection) -> Sequence[RowMapping]:
     query = select(schema.evaluations).order_by(schema.evaluations.c.generation)
     return connection.execute(query).mappings().all()
 
@@ -154,13 +154,13 @@ def log_change(
         connection.execute(insert(schema.events), rows)
 
 
-def events(connection: Connection, after: int = 0, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
+def events(connection: Connection, after: int = 0, limit: int | None = None) -> Sequence[RowMapping]:
     """The audit log in order, from the first row after `after`."""
     query = select(schema.events).where(_events.seq > after).order_by(_events.seq)
     return connection.execute(query.limit(limit) if limit else query).mappings().all()
 
 
-def recent_events(connection: Connection, limit: int) -> Sequence[Mapping[str, Any]]:
+def recent_events(connection: Connection, limit: int) -> Sequence[RowMapping]:
     """The newest rows, oldest first."""
     query = select(schema.events).order_by(_events.seq.desc()).limit(limit)
     return connection.execute(query).mappings().all()[::-1]
@@ -170,7 +170,7 @@ def event_count(connection: Connection) -> int:
     return int(connection.execute(select(func.count()).select_from(schema.events)).scalar_one())
 
 
-def _record(row: Mapping[Any, Any]) -> GenerationRecord:
+def _record(row: RowMapping) -> GenerationRecord:
     return GenerationRecord(
         Generation(row["number"]),
         None if row["parent"] is None else Generation(row["parent"]),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.storage import schema
@@ -56,9 +55,7 @@ def open_session(
         .values(ended_at=now, end_reason=f"superseded by session {session}")
     )
     connection.execute(
-        insert(schema.sessions).values(
-            id=session, site=site, opened_at=now, inner_state=inner_state, software=software
-        )
+        insert(schema.sessions).values(id=session, site=site, opened_at=now, inner_state=inner_state, software=software)
     )
     return session
 
@@ -71,20 +68,20 @@ def end_session(connection: Connection, session: SessionId, reason: str, now: In
     )
 
 
-def find(connection: Connection, site: SiteName) -> Mapping[str, Any] | None:
+def find(connection: Connection, site: SiteName) -> RowMapping | None:
     return connection.execute(select(schema.sites).where(_sites.name == site)).mappings().one_or_none()
 
 
-def session(connection: Connection, identifier: SessionId) -> Mapping[str, Any] | None:
+def session(connection: Connection, identifier: SessionId) -> RowMapping | None:
     query = select(schema.sessions).where(_sessions.id == identifier)
     return connection.execute(query).mappings().one_or_none()
 
 
-def sites(connection: Connection) -> Sequence[Mapping[str, Any]]:
+def sites(connection: Connection) -> Sequence[RowMapping]:
     return connection.execute(select(schema.sites).order_by(_sites.name)).mappings().all()
 
 
-def open_sessions(connection: Connection) -> Sequence[Mapping[str, Any]]:
+def open_sessions(connection: Connection) -> Sequence[RowMapping]:
     return connection.execute(select(schema.sessions).where(_sessions.ended_at.is_(None))).mappings().all()
 
 

@@ -31,7 +31,7 @@ class Inference:
         own, tokens = 0.0, 0
         for share in deal(range(min(windows, heldout.count)), micro_batch, ranks.world(), ranks.rank()):
             inputs, labels = heldout.batch(share, micro_batch)
-            logits = self._logits(inputs, labels).flatten(0, 1)
+            logits = self.logits(inputs, labels).flatten(0, 1)
             targets = labels.flatten().to(logits.device)
             each = cross_entropy(logits, targets, ignore_index=IGNORE_INDEX, reduction="none")
             own += float(each.double().sum().item())
@@ -64,10 +64,10 @@ class Inference:
         tokens = torch.tensor([seen])
         if self._flex:
             tokens = pad(tokens, (0, self._context - len(seen)))
-        return self._logits(model_inputs(tokens, self._flex), tokens)[0, len(seen) - 1].cpu()
+        return self.logits(model_inputs(tokens, self._flex), tokens)[0, len(seen) - 1].cpu()
 
-    def _logits(self, inputs: dict[str, Any], labels: Any) -> Any:
-        """Logits [rows, length, vocabulary] in float32."""
+    def logits(self, inputs: dict[str, Any], labels: Any) -> Any:
+        """Logits [rows, length, vocabulary] in float32 of what `TokenWindows.batch` gives."""
         titan = self._titan
         on_device = {name: value.to(titan.device) for name, value in inputs.items()}
         tokens, _, extra = titan.post_dataloading_process(on_device, labels)

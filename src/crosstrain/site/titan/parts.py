@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import torch
 from torchtitan.components.dataloader import BaseDataLoader
 from torchtitan.components.metrics import MetricsProcessor
 from torchtitan.components.optimizer import LRSchedulersContainer, OptimizersContainer, ParamGroupConfig
 from torchtitan.components.tokenizer import BaseTokenizer
 
 from crosstrain.config import InnerSection
+from crosstrain.site.titan.muon import Muon
 
 
 class NoTokenizer(BaseTokenizer):  # type: ignore[misc]
@@ -114,7 +114,7 @@ class GivenRates(LRSchedulersContainer):  # type: ignore[misc]
 
 
 class InnerOptimizers(OptimizersContainer):  # type: ignore[misc]
-    """torchtitan's optimisers and torch's Muon."""
+    """torchtitan's optimisers and Muon."""
 
     @dataclass(kw_only=True, slots=True)
     class Config(OptimizersContainer.Config):  # type: ignore[misc]
@@ -122,7 +122,7 @@ class InnerOptimizers(OptimizersContainer):  # type: ignore[misc]
 
     @staticmethod
     def _resolve_optimizer_factory(name: str) -> Any:
-        return torch.optim.Muon if name == "Muon" else OptimizersContainer._resolve_optimizer_factory(name)
+        return Muon if name == "Muon" else OptimizersContainer._resolve_optimizer_factory(name)
 
 
 _HIDDEN_MATRICES = r"^layers\..*\.(wq|wk|wv|wo|w1|w2|w3)\.weight$"

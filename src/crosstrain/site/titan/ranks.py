@@ -136,6 +136,11 @@ class CommandChannel:
         """
         return str(self._store.get(self._key()).decode())
 
+    def close(self) -> None:
+        """All ranks together: leaves the process group; the last thing that a process does with it."""
+        barrier()
+        dist.destroy_process_group()
+
     def _key(self) -> str:
         self._number += 1
         return f"command-{self._number}"

@@ -45,6 +45,9 @@ class TitanTrainer:
     """Implements `Trainer` on the ranks of one site; see `site/trainer.py` for what each method promises.
 
     The weights are those of torchtitan's own initialisation until the first `load`, and no phase is accepted before it.
+
+    Attributes:
+        inference: the model without its training.
     """
 
     def __init__(self, settings: TrainerSettings) -> None:
@@ -59,7 +62,7 @@ class TitanTrainer:
         self._weights = weights.Weights(
             model, qwen3_spec(settings.model).state_dict_adapter(self._titan.model_config, None)
         )
-        self._inference = Inference(self._titan, settings.seq_len, flex)
+        self.inference = Inference(self._titan, settings.seq_len, flex)
         self._open = ExitStack()
         self._log: TextIO | None = None
         if settings.window_log:
@@ -163,10 +166,10 @@ class TitanTrainer:
             flex = settings.model.attention == "flex"
             path, dtype = settings.heldout_tokens, settings.token_dtype
             self._heldout = TokenWindows(path, dtype, settings.seq_len, positions=flex)
-        return self._inference.evaluate(self._heldout, windows, self._settings.micro_batch)
+        return self.inference.evaluate(self._heldout, windows, self._settings.micro_batch)
 
     def generate(self, prompt: list[int], tokens: int, temperature: float, seed: int) -> list[int]:
-        return self._inference.generate(prompt, tokens, temperature, seed)
+        return self.inference.generate(prompt, tokens, temperature, seed)
 
     def save(self, directory: Path) -> None:
         checkpoint.save(directory, self._weights, self._titan.optimizers, self._position)

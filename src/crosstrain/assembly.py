@@ -1,0 +1,318 @@
+"""The only place that picks concrete parts and opens things: files, sockets, databases, processes."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from crosstrain import __version__
+from crosstrain.clock import Clock, SystemClock, pause
+from crosstrain.config import RunConfig, load_run
+from crosstrain.coordinator.routes import build_app
+from crosstrain.coordinator.service import Service
+from crosstrain.coordinator.tick import Loop
+from crosstrain.corpus.manifest import TOKENIZER, Manifest
+from crosstrain.domain.block import Corpus
+from crosstrain.domain.events import EventKind
+from crosstrain.domain.ids import Instant, SessionId, SiteName
+from crosstrain.domain.ledger import open_epoch
+from crosstrain.errors import EnvironmentFault, UsageError
+from crosstrain.outer.presets import outer_rule
+from crosstrain.site.agent import Agent, Parts
+from crosstrain.site.heartbeat import Board, Heartbeat
+from crosstrain.site.order import BlockOrder
+from crosstrain.site.settings import TrainerSettings
+from crosstrain.site.spool import Spool
+from crosstrain.site.trainer_link import ProcessLink, TrainerLink
+from crosstrain.storage import ledger_store, run_store
+from crosstrain.storage.database import Database, open_sqlite
+from crosstrain.storage.object_store import LocalObjectStore, ObjectStore
+from crosstrain.wire.client import ControlClient
+from crosstrain.wire.messages import Fingerprint
+from crosstrain.wire.site_api import SiteApi
+from crosstrain.wire.transfer import BlobClient
+
+DATABASE = "run.sqlite"
+OBJECTS = "objects"
+WORK = "work"
+FOREVER_S = 10.0 * 365 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """RUN.toml and what it refers to on this machine."""
+
+    path: Path
+    config: RunConfig
+
+    def resolve(self, name: str) -> Path:
+        """A path of RUN.toml; relative ones start at RUN.toml's directory."""
+        return (self.path.parent / Path(name).expanduser()).absolute()
+
+    @property
+    def coordinator_dir(self) -> Path:
+        return self.resolve(self.config.coordinator.dir)
+
+    def corpus_dir(self, site: str | None = None) -> Path:
+        override = self.config.site_named(site).corpus if site else None
+        return self.resolve(override or self.config.data.corpus)
+
+
+def open_run(path: Path) -> RunFiles:
+    return RunFiles(path.absolute(), load_run(path))
+
+
+def load_corpus(files: RunFiles, site: str | None = None) -> Manifest:
+    """The corpus manifest, checked against the run file.
+
+    Raises:
+        UsageError: no corpus there, fewer windows than a block has, or a vocabulary that the model does not hold.
+    """
+    directory = files.corpus_dir(site)
+    manifest = Manifest.load(directory)
+    block_windows = files.config.data.block_windows
+    if manifest.train.windows < block_windows:
+        raise UsageError(
+            f"The corpus {directory} has {manifest.train.windows} windows, one block has {block_windows}.",
+            "set a smaller `data.block_windows`, build with a smaller --seq-len, or use more text",
+        )
+    if manifest.vocab_size > files.config.model.vocab_size:
+        raise UsageError(
+            f"The corpus {directory} has {manifest.vocab_size} token numbers, `model.vocab_size` is "
+            f"{files.config.model.vocab_size}.",
+            "set `model.vocab_size` to at least the corpus's",
+        )
+    if manifest.seq_len > files.config.model.max_position_embeddings:
+        raise UsageError(
+            f"The corpus's seq_len is {manifest.seq_len}, `model.max_position_embeddings` is "
+            f"{files.config.model.max_position_embeddings}.",
+            "build with a smaller --seq-len",
+        )
+    return manifest
+
+
+def fingerprint(config: RunConfig, manifest: Manifest) -> Fingerprint:
+    return Fingerprint(
+        spec_digest=config.spec_digest(),
+        seed=config.run.seed,
+        windows=manifest.train.windows,
+        block_windows=config.data.block_windows,
+        seq_len=manifest.seq_len,
+        tokenizer_sha256=manifest.tokenizer_sha256,
+        corpus_sha256=manifest.content_sha256,
+    )
+
+
+# -- coordinator --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Coordinator:
+    """A coordinator ready to serve."""
+
+    service: Service
+    app: FastAPI
+    loop: Loop
+    listener: socket.socket
+
+
+def build_service(
+    config: RunConfig, manifest: Manifest, database: Database, objects: ObjectStore, work: Path, clock: Clock
+) -> Service:
+    """Opens or begins the run in `database` and takes it over.
+
+    Raises:
+        UsageError: the database holds a run with another spec or corpus.
+    """
+    now = clock.now()
+    corpus = Corpus(manifest.train.windows, config.data.block_windows)
+    identity = fingerprint(config, manifest)
+    with database.write() as connection:
+        stored = run_store.load(connection)
+        if stored is None:
+            run_store.create(
+                connection, config.run.name, config.spec(), config.spec_digest(), identity.model_dump(), now
+            )
+            ledger_store.apply(connection, open_epoch(0, corpus.blocks))
+        elif Fingerprint.model_validate_json(stored["corpus"]) != identity:
+            before = Fingerprint.model_validate_json(stored["corpus"])
+            differing = [name for name in Fingerprint.model_fields if getattr(before, name) != getattr(identity, name)]
+            raise UsageError(
+                f"The run in `coordinator.dir` was begun with another {', '.join(differing)}.",
+                "restore RUN.toml and the corpus, or set another `coordinator.dir` for a new run",
+            )
+    database.take_over()
+    with database.write() as connection:
+        text = f"crosstrain {__version__}, term {database.term}"
+        run_store.log(connection, EventKind.COORDINATOR_STARTED, text, now)
+    rule = outer_rule(config.outer, config.run.preset, config.inner.optimizer)
+    return Service(config, clock, database, objects, work, corpus, manifest.seq_len, identity, rule, started_at=now)
+
+
+def open_coordinator(files: RunFiles, host: str | None, port: int | None) -> Coordinator:
+    """Everything of a coordinator, its port taken, its run taken over."""
+    manifest = load_corpus(files)
+    listener = listen(host or files.config.coordinator.host, files.config.coordinator.port if port is None else port)
+    try:
+        directory = make_directory(files.coordinator_dir, "coordinator.dir")
+        database = open_sqlite(directory / DATABASE)
+        objects = LocalObjectStore(directory / OBJECTS)
+        service = build_service(files.config, manifest, database, objects, directory / WORK, SystemClock())
+    except BaseException:
+        listener.close()
+        raise
+    return Coordinator(service, build_app(service), Loop(service), listener)
+
+
+def open_stored_run(files: RunFiles) -> tuple[Database, LocalObjectStore]:
+    """The database and the objects of a run, for reading only.
+
+    Raises:
+        UsageError: there is no run.
+    """
+    path = files.coordinator_dir / DATABASE
+    if not path.exists():
+        raise UsageError(f"There is no run in {files.coordinator_dir}.", "start `crosstrain coordinator` first")
+    return open_sqlite(path, read_only=True), LocalObjectStore(files.coordinator_dir / OBJECTS)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        EnvironmentFault: the port is in use, or the address is not this machine's.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen(1024)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise EnvironmentFault(
+            f"Cannot listen on {host}:{port}: {error.strerror or error}.",
+            "another coordinator may be running; choose another port with --port",
+        ) from error
+    return listener
+
+
+def make_directory(directory: Path, setting: str) -> Path:
+    """Makes a directory that this process can write.
+
+    Raises:
+        EnvironmentFault: it cannot.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / ".writable"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise EnvironmentFault(
+            f"The directory {directory} cannot be written: {error.strerror}.",
+            f"set `{setting}` in RUN.toml to a writable directory",
+        ) from error
+    return directory
+
+
+def coordinator_client(url: str) -> ControlClient:
+    """A client for people's commands: it does not retry beyond the deadline of each call."""
+    return ControlClient(url, SystemClock(), random.Random().random, lambda seconds: pause(seconds))
+
+
+# -- site ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Site:
+    """An agent ready to run, and what it must close."""
+
+    agent: Agent
+    parts: Parts
+    stopping: threading.Event
+
+    def close(self) -> None:
+        self.parts.link.close()
+        self.parts.api.close()
+        self.parts.blobs.close()
+
+
+def trainer_settings(files: RunFiles, manifest: Manifest, name: str, directory: Path) -> TrainerSettings:
+    site = files.config.site_named(name)
+    corpus = files.corpus_dir(name)
+    return TrainerSettings(
+        model=files.config.model,
+        inner=files.config.inner,
+        seq_len=manifest.seq_len,
+        micro_batch=site.micro_batch,
+        train_tokens=corpus / "train.bin",
+        heldout_tokens=corpus / "heldout.bin",
+        token_dtype=manifest.dtype,
+        work_dir=directory / "work",
+        threads=site.threads,
+        window_log=directory / "windows" if site.record_windows else None,
+    )
+
+
+def open_site(
+    files: RunFiles,
+    name: str,
+    url: str | None,
+    ends_at: Instant | None,
+    connect_s: float,
+    link: TrainerLink | None = None,
+) -> Site:
+    """Everything of a site session; nothing is registered and no trainer started yet.
+
+    Args:
+        link: another way to the trainer, for tests.
+    """
+    config = files.config
+    site = config.site_named(name)
+    manifest = load_corpus(files, name)
+    spool = Spool(files.resolve(site.dir) / name, config.spec_digest())
+    clock, stopping, board = SystemClock(), threading.Event(), Board()
+    entropy = random.Random(f"{name} {clock.now()}")
+    address = url or site.url
+
+    def wait(seconds: float) -> bool:
+        return pause(seconds, stopping)
+
+    def begin_heartbeat(session: SessionId, interval_ms: int) -> None:
+        api = SiteApi(ControlClient(address, clock, entropy.random, wait), FOREVER_S)
+        Heartbeat(api, session, interval_ms, board, entropy.random()).start()
+
+    if link is None:
+        settings = trainer_settings(files, manifest, name, spool.directory)
+        link = ProcessLink(settings, spool.directory / "trainer.log", ranks=site.ranks, launch=site.launch)
+    parts = Parts(
+        config=config,
+        site=site,
+        name=SiteName(name),
+        clock=clock,
+        api=SiteApi(ControlClient(address, clock, entropy.random, wait), FOREVER_S),
+        blobs=BlobClient(address, clock, entropy.random, wait),
+        link=link,
+        spool=spool,
+        board=board,
+        order=BlockOrder(Corpus(manifest.train.windows, config.data.block_windows), config.run.seed),
+        fingerprint=fingerprint(config, manifest),
+        begin_heartbeat=begin_heartbeat,
+        ends_at=ends_at,
+        connect_s=connect_s,
+        version=__version__,
+    )
+    return Site(Agent(parts), parts, stopping)
+
+
+def tokenizer_path(files: RunFiles) -> Path:
+    return files.corpus_dir() / TOKENIZER

@@ -1,0 +1,110 @@
+"""`crosstrain status` and `crosstrain audit`: what a run looks like, and whether its record is true."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from crosstrain.coordinator.audit import Audit
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def status(
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN.toml]", help="Where `site.url` is read from.")] = None,
+    url: Annotated[str | None, typer.Option(help="Address of the coordinator.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep the view up to date until interrupted.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="How often --watch looks.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show round, sites, leases and what everything waits for. With --watch --json: one document a line."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from crosstrain.assembly import coordinator_client, open_run
+    from crosstrain.clock import pause
+    from crosstrain.dashboard.terminal import render
+    from crosstrain.errors import UsageError
+    from crosstrain.wire.messages import StatusReply
+
+    if run is None and url is None:
+        raise UsageError("status needs to know the coordinator.", "give RUN.toml or --url http://HOST:PORT")
+    address = url or open_run(run).config.site.url if run is not None else url
+    assert address is not None
+    client = coordinator_client(address)
+
+    def look(patience_s: float) -> StatusReply:
+        return client.get("status", StatusReply, patience_s)
+
+    reply = look(5.0)
+    if as_json:
+        typer.echo(reply.model_dump_json())
+        while watch:
+            pause(every)
+            typer.echo(look(60.0).model_dump_json())
+        return
+    console = Console()
+    if not watch:
+        console.print(render(reply))
+        return
+    with Live(render(reply), console=console, screen=sys.stdout.isatty(), auto_refresh=False) as live:
+        while not reply.finished:
+            pause(every)
+            reply = look(3600.0)
+            live.update(render(reply), refresh=True)
+    console.print(render(reply))
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(metavar="RUN.toml", help="The run file, on the coordinator's machine.")],
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Recompute every generation from its contributions.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check a run's record from its database and blobs alone; exit code 1 if anything does not agree."""
+    from crosstrain.assembly import open_run, open_stored_run
+    from crosstrain.coordinator.audit import audit as check
+
+    database, objects = open_stored_run(open_run(run))
+    try:
+        found = check(database, objects, replay)
+    finally:
+        database.close()
+    if as_json:
+        typer.echo(json.dumps(audit_document(found)))
+    else:
+        for line in audit_lines(found):
+            typer.echo(line)
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def audit_document(found: Audit) -> dict[str, object]:
+    """The JSON form of an audit."""
+    return {
+        "audit": {"ok": found.ok, "problems": list(found.problems)},
+        "blocks": {"total": found.blocks, **{state.value: blocks for state, blocks in found.counts.items()}},
+        "generations": found.generations,
+        "contributions": found.contributions,
+        "events": found.events,
+        "replayed": found.replayed,
+    }
+
+
+def audit_lines(found: Audit) -> list[str]:
+    """The text form of an audit."""
+    counts = ", ".join(f"{blocks} {state.value}" for state, blocks in found.counts.items())
+    replayed = f", {found.replayed} recomputed" if found.replayed else ""
+    head = (
+        f"{found.generations} generations{replayed}, {found.contributions} contributions, {found.events} events; "
+        f"blocks: {counts}, {found.blocks} in all"
+    )
+    verdict = "audit clean: every block is in one state, and every merged block was trained exactly once"
+    problems = [f"problem: {problem}" for problem in found.problems]
+    return [head, *(problems or [verdict])]

@@ -1,0 +1,249 @@
+"""The audit: does the database, by itself and against the object store, tell one consistent story? (G1, G2, G4)
+
+It reads what the coordinator wrote and recomputes what it can: every block's state from its history, every contribution's
+windows from the run's seed, every site's totals from the events, every blob's digest, and on request every generation
+from its parent and contributions, bit for bit.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection, RowMapping
+
+from crosstrain.coordinator import publisher
+from crosstrain.domain.block import TRANSITIONS, BlockState, Corpus
+from crosstrain.domain.events import EventKind
+from crosstrain.domain.generation import chain_problem
+from crosstrain.domain.ids import Digest
+from crosstrain.domain.lease import LeaseState
+from crosstrain.domain.ledger import partition_problem
+from crosstrain.domain.permutation import epoch_order
+from crosstrain.domain.phase import digest_windows, sum_windows, window_numbers
+from crosstrain.errors import CrosstrainError
+from crosstrain.outer.outer_optimizer import OuterHyperparameters
+from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.database import Database
+from crosstrain.storage.object_store import ObjectStore, digest_file
+
+STATES = list(BlockState)
+BLOCK_EVENTS = frozenset(kind.value for kind in TRANSITIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was looked at and what is wrong with it."""
+
+    problems: tuple[str, ...]
+    generations: int
+    contributions: int
+    events: int
+    replayed: int
+    counts: dict[BlockState, int]
+    blocks: int
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def audit(database: Database, objects: ObjectStore, replay: bool = False) -> Audit:
+    """Checks a run, live or ended. Nothing is changed."""
+    with database.read() as connection:
+        run = run_store.load(connection)
+        if run is None:
+            return Audit(("the database holds no run",), 0, 0, 0, 0, dict.fromkeys(BlockState, 0), 0)
+        story = _Story(connection, run)
+        problems = [
+            *story.block_problems(),
+            *story.chain_problems(),
+            *story.contribution_problems(),
+            *story.site_problems(),
+            *_blob_problems(story, objects),
+        ]
+        replayed = 0
+        if replay:
+            found = list(_replay_problems(story, objects))
+            problems += [problem for problem in found if problem]
+            replayed = len(found)
+        return Audit(
+            tuple(problems),
+            len(story.chain),
+            len(story.contributions),
+            len(story.events),
+            replayed,
+            ledger_store.counts(connection),
+            story.corpus.blocks * (int(run["epoch"]) + 1),
+        )
+
+
+class _Story:
+    """Everything that was written, read once."""
+
+    def __init__(self, connection: Connection, run: RowMapping) -> None:
+        self.spec = json.loads(run["spec"])
+        identity = json.loads(run["corpus"])
+        self.corpus = Corpus(identity["windows"], identity["block_windows"])
+        self.seed = int(identity["seed"])
+        self.chain = run_store.generations(connection)
+        self.events = run_store.events(connection)
+        self.contributions = lease_store.all_contributions(connection)
+        self.leases = {row["token"]: row for row in lease_store.all_leases(connection)}
+        self.sites = site_store.sites(connection)
+        self.spans = ledger_store.all_spans(connection)
+        self._orders: dict[int, array[int]] = {}
+
+    def block_problems(self) -> Iterator[str]:
+        """Replays every block's history and compares its end with the ledger's rows (G1)."""
+        by_epoch = defaultdict(list)
+        for span in self.spans:
+            by_epoch[span.epoch].append(span)
+        for spans in by_epoch.values():
+            problem = partition_problem(spans, self.corpus.blocks)
+            if problem:
+                yield problem
+        history = _History(self.corpus.blocks)
+        for event in self.events:
+            if event["kind"] in BLOCK_EVENTS:
+                yield from history.apply(event)
+        for span in self.spans:
+            yield from history.compare(span.epoch, span.start, span.stop, span.state, span.token)
+
+    def chain_problems(self) -> Iterator[str]:
+        """Numbers, parents, steps and tokens of the generations (G4), and one merge per contribution (G2)."""
+        problem = chain_problem(self.chain)
+        if problem:
+            yield problem
+        merged = [row for row in self.contributions if self.leases[row["token"]]["state"] == LeaseState.MERGED.value]
+        for record in self.chain[1:]:
+            rows = [row for row in merged if row["generation"] == record.parent]
+            parent = self.chain[record.number - 1]
+            if len(rows) != record.contributions:
+                yield f"generation {record.number} counts {record.contributions} contributions, {len(rows)} are merged"
+            tokens = sum(row["tokens"] for row in rows)
+            if parent.tokens + tokens != record.tokens:
+                yield f"generation {record.number} has {record.tokens} tokens, its contributions make {parent.tokens + tokens}"
+            steps = max((row["steps"] for row in rows), default=0)
+            if parent.global_step + steps != record.global_step:
+                yield f"generation {record.number} is at step {record.global_step}, expected {parent.global_step + steps}"
+        last = self.chain[-1].number if self.chain else -1
+        for row in merged:
+            if row["generation"] >= last or not row["accepted"]:
+                yield f"lease {row['token']} is merged, but no generation follows its base {row['generation']}"
+
+    def contribution_problems(self) -> Iterator[str]:
+        """Windows trained against windows that the lease's blocks have, recomputed from the seed."""
+        spans = defaultdict(list)
+        for event in self.events:
+            if event["kind"] == EventKind.CONTRIBUTED.value:
+                spans[event["token"]].append((event["epoch"], event["start"], event["stop"]))
+        for row in self.contributions:
+            if not row["accepted"]:
+                continue
+            windows = [window for span in spans[row["token"]] for window in self._windows(*span)]
+            expected = digest_windows(len(windows), sum_windows(windows))
+            if expected != row["windows_digest"]:
+                yield (
+                    f"lease {row['token']} of {row['site']}: the windows trained ({row['windows_digest']}) "
+                    f"are not those of its blocks ({expected})"
+                )
+
+    def site_problems(self) -> Iterator[str]:
+        """Per-site totals against the events."""
+        totals: dict[tuple[str, str], int] = defaultdict(int)
+        for event in self.events:
+            if event["kind"] in BLOCK_EVENTS:
+                totals[event["site"], event["kind"]] += event["stop"] - event["start"]
+        lost = (EventKind.EXPIRED, EventKind.RELEASED, EventKind.REFUSED)
+        for row in self.sites:
+            expected = {
+                "granted_blocks": totals[row["name"], EventKind.GRANTED.value],
+                "merged_blocks": totals[row["name"], EventKind.MERGED.value],
+                "lost_blocks": sum(totals[row["name"], kind.value] for kind in lost),
+            }
+            for name, blocks in expected.items():
+                if row[name] != blocks:
+                    yield f"site {row['name']} counts {row[name]} {name}, its history has {blocks}"
+
+    def _windows(self, epoch: int, start: int, stop: int) -> Iterator[int]:
+        if epoch not in self._orders:
+            self._orders = {epoch: epoch_order(self.corpus.blocks, self.seed, epoch)}
+        order = self._orders[epoch]
+        return window_numbers(self.corpus.block(order[position]) for position in range(start, stop))
+
+
+class _History:
+    """State and holder of every block, from the events alone: 9 bytes a block."""
+
+    def __init__(self, blocks: int) -> None:
+        self._blocks = blocks
+        self._epochs: dict[int, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]] = {}
+
+    def apply(self, event: RowMapping) -> Iterator[str]:
+        states, tokens = self._epoch(event["epoch"])
+        kind = EventKind(event["kind"])
+        source, target = TRANSITIONS[kind]
+        part = slice(event["start"], event["stop"])
+        where = f"event {event['seq']}: positions {event['start']} .. {event['stop']} of epoch {event['epoch']}"
+        if (states[part] != STATES.index(source)).any():
+            yield f"{where} were {kind}, but not all were {source}"
+        if source.owned and (tokens[part] != event["token"]).any():
+            yield f"{where} were {kind} by lease {event['token']}, which did not hold all of them"
+        states[part] = STATES.index(target)
+        tokens[part] = event["token"] if target.owned else -1
+
+    def compare(self, epoch: int, start: int, stop: int, state: BlockState, token: int | None) -> Iterator[str]:
+        states, tokens = self._epoch(epoch)
+        same = (states[start:stop] == STATES.index(state)).all() and (tokens[start:stop] == (token or -1)).all()
+        if not same:
+            yield f"the ledger has positions {start} .. {stop} of epoch {epoch} {state} (lease {token}), their history not"
+
+    def _epoch(self, epoch: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        if epoch not in self._epochs:
+            self._epochs[epoch] = np.zeros(self._blocks, np.uint8), np.full(self._blocks, -1, np.int64)
+        return self._epochs[epoch]
+
+
+def _blob_problems(story: _Story, objects: ObjectStore) -> Iterator[str]:
+    """Every blob that the story names is there with its digest."""
+    named = {
+        digest: f"generation {r.number}" for r in story.chain for digest in (r.weights, r.master, r.momentum) if digest
+    }
+    named |= {
+        Digest(row["delta"]): f"the contribution of lease {row['token']}"
+        for row in story.contributions
+        if row["accepted"]
+    }
+    for digest, owner in named.items():
+        try:
+            objects.verify(digest)
+        except CrosstrainError as error:
+            yield f"blob {digest[:12]} of {owner}: {error.message}"
+
+
+def _replay_problems(story: _Story, objects: ObjectStore) -> Iterator[str]:
+    """Recomputes each generation; yields one sentence per generation, empty if it came out bit-identical."""
+    for record in story.chain[1:]:
+        rows = [row for row in story.contributions if row["generation"] == record.parent and row["accepted"]]
+        assert record.eta is not None and record.beta is not None
+        hyper = OuterHyperparameters(record.eta, record.beta)
+        parent = story.chain[record.number - 1]
+        recipe = publisher.recipe_of(parent, rows, hyper, story.spec["wire"]["weights"])
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                paths = publisher.merge(objects, recipe, Path(scratch))
+            except CrosstrainError as error:
+                yield f"generation {record.number} cannot be recomputed: {error.message}"
+                continue
+            again = {name: digest_file(path) for name, path in paths.items()}
+        stored = {"weights": record.weights, "master": record.master, "momentum": record.momentum}
+        differing = [name for name, digest in again.items() if digest != stored[name]]
+        yield f"generation {record.number} recomputed differs in {', '.join(differing)}" if differing else ""

@@ -1,0 +1,193 @@
+"""Merging a closed round and publishing the generation: weights first, then one transaction (G2).
+
+A crash anywhere before the transaction leaves only blobs that nothing refers to, and the same merge runs again: its result
+is a function of the parent generation and of the contributions in the order of their tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sqlalchemy import Connection, RowMapping
+
+from crosstrain.coordinator.service import Service
+from crosstrain.domain.block import BlockState
+from crosstrain.domain.events import EventKind
+from crosstrain.domain.generation import GenerationRecord, is_finished
+from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
+from crosstrain.domain.lease import LeaseState
+from crosstrain.domain.ledger import count_blocks, move, open_epoch
+from crosstrain.errors import IntegrityError
+from crosstrain.outer.outer_optimizer import OuterHyperparameters
+from crosstrain.outer.presets import hyperparameters
+from crosstrain.outer.weighted_merge import Workspace, merge_tensor, token_shares
+from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.object_store import ObjectStore
+from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that a generation is a function of (G4).
+
+    Attributes:
+        deltas: in the order of their tokens.
+        tokens: weight of each delta.
+        wire: "bf16" or "fp32", the type of the file that sites download.
+    """
+
+    parent: GenerationRecord
+    deltas: tuple[Digest, ...]
+    tokens: tuple[int, ...]
+    hyper: OuterHyperparameters
+    wire: str
+
+
+def recipe_of(parent: GenerationRecord, rows: Sequence[RowMapping], hyper: OuterHyperparameters, wire: str) -> Recipe:
+    """The recipe of the generation after `parent` from the stored contributions, in canonical order."""
+    ordered = sorted(rows, key=lambda row: int(row["token"]))
+    return Recipe(
+        parent,
+        tuple(Digest(row["delta"]) for row in ordered),
+        tuple(row["tokens"] for row in ordered),
+        hyper,
+        wire,
+    )
+
+
+def merge(objects: ObjectStore, recipe: Recipe, work: Path) -> dict[str, Path]:
+    """Makes the files of a generation in `work`: `master`, `momentum`, and `weights` unless that is the master.
+
+    Memory is one workspace plus page cache, whatever the model's size and the number of deltas.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    names = ("master", "momentum") if recipe.wire == "fp32" else ("master", "momentum", "weights")
+    paths = {name: work / f"{name}.safetensors" for name in names}
+    parent = recipe.parent
+    with ExitStack() as stack:
+        master = stack.enter_context(WeightsFile(objects.path(parent.master)))
+        momentum = stack.enter_context(WeightsFile(objects.path(parent.momentum))) if parent.momentum else None
+        deltas = [stack.enter_context(WeightsFile(objects.path(delta))) for delta in recipe.deltas]
+        out = {
+            name: stack.enter_context(WeightsWriter(path, _entries(master, "BF16" if name == "weights" else "F32")))
+            for name, path in paths.items()
+        }
+        shares, workspace = token_shares(recipe.tokens), Workspace()
+        for entry in master.entries:
+            weights = master.array(entry.name)
+            old = np.zeros_like(weights) if momentum is None else momentum.array(entry.name)
+            tensors = [delta.array(entry.name) for delta in deltas]
+            for part in merge_tensor(weights, old, tensors, shares, recipe.hyper, workspace):
+                out["master"].append(entry.name, part.weights)
+                out["momentum"].append(entry.name, part.momentum)
+                if "weights" in out:
+                    out["weights"].append(entry.name, part.wire)
+    return paths
+
+
+def _entries(file: WeightsFile, dtype: DType) -> list[Entry]:
+    return [Entry(entry.name, dtype, entry.shape) for entry in file.entries]
+
+
+def publish_initial(service: Service, weights: Digest, now: Instant) -> GenerationRecord:
+    """Publishes generation 0 from the float32 weights that the first site made. Publishing it again changes nothing."""
+    with service.database.read() as connection:
+        known = run_store.newest_generation(connection)
+    if known is not None:
+        return known
+    wire = weights if service.config.wire.weights == "fp32" else _rounded(service, weights)
+    record = GenerationRecord(
+        Generation(0), None, wire, weights, None, 0, 0, None, None, contributions=0, published_at=now
+    )
+    with service.database.write() as connection:
+        known = run_store.newest_generation(connection)
+        if known is not None:
+            return known
+        run_store.add_generation(connection, record)
+        run_store.open_round(connection, record.number, now)
+        text = f"generation 0 from seed {service.config.run.seed}"
+        run_store.log(connection, EventKind.PUBLISHED, text, now, generation=record.number)
+    return record
+
+
+def publish(service: Service, parent: GenerationRecord, rows: Sequence[RowMapping], now: Instant) -> GenerationRecord:
+    """Merges the accepted contributions of a closed round and publishes the next generation."""
+    hyper = hyperparameters(service.outer, parent.global_step, service.config.total_steps, len(rows))
+    paths = merge(service.objects, recipe_of(parent, rows, hyper, service.config.wire.weights), service.work)
+    files = {name: service.objects.adopt(path) for name, path in paths.items()}
+    record = GenerationRecord(
+        number=Generation(parent.number + 1),
+        parent=parent.number,
+        weights=files.get("weights", files["master"]),
+        master=files["master"],
+        momentum=files["momentum"],
+        global_step=parent.global_step + max(row["steps"] for row in rows),
+        tokens=parent.tokens + sum(row["tokens"] for row in rows),
+        eta=hyper.eta,
+        beta=hyper.beta,
+        contributions=len(rows),
+        published_at=now,
+    )
+    with service.database.write() as connection:
+        newest = run_store.newest_generation(connection)
+        if newest is None or newest.number != parent.number:
+            raise IntegrityError(
+                f"Generation {parent.number} was to be followed, but {newest and newest.number} is the newest.",
+                "this is a bug: nothing was written",
+            )
+        run_store.add_generation(connection, record)
+        run_store.round_published(connection, parent.number, now)
+        for row in rows:
+            _commit_blocks(connection, row, record, now)
+        text = f"generation {record.number} from {len(rows)} contributions, eta {hyper.eta:g}, beta {hyper.beta:.3g}"
+        run_store.log(connection, EventKind.PUBLISHED, text, now, generation=record.number)
+        _open_next(service, connection, record, now)
+    return record
+
+
+def _commit_blocks(connection: Connection, row: RowMapping, record: GenerationRecord, now: Instant) -> None:
+    """contributed -> merged, in the transaction that publishes the model with their training."""
+    token, name = Token(row["token"]), SiteName(row["site"])
+    lease = lease_store.find(connection, token)
+    assert lease is not None
+    held = ledger_store.held(connection, token)
+    change = move(held, EventKind.MERGED, ledger_store.neighbours(connection, held, BlockState.MERGED))
+    ledger_store.apply(connection, change)
+    lease_store.end(connection, lease, LeaseState.MERGED, f"in generation {record.number}", now)
+    site_store.add_totals(connection, name, merged_blocks=count_blocks(held), tokens=row["tokens"])
+    session = SessionId(row["session"])
+    text = f"merged into generation {record.number}"
+    run_store.log_change(connection, change, token, name, session, record.number, text, now)
+
+
+def _open_next(service: Service, connection: Connection, record: GenerationRecord, now: Instant) -> None:
+    """Opens the next round, in the next epoch if this one is merged to its last block, or finishes the run."""
+    run = run_store.load(connection)
+    assert run is not None
+    epoch, blocks = int(run["epoch"]), service.corpus.blocks
+    whole = ledger_store.counts(connection, epoch)[BlockState.MERGED] == blocks
+    settings = service.config.run
+    over = is_finished(record.number, settings.rounds, epoch + int(whole), settings.epochs)
+    if over:
+        run_store.finish(connection, over.reason, now)
+        run_store.log(connection, EventKind.FINISHED, over.reason, now, generation=record.number)
+        return
+    if whole:
+        ledger_store.apply(connection, open_epoch(epoch + 1, blocks))
+        run_store.set_epoch(connection, epoch + 1)
+        run_store.log(connection, EventKind.EPOCH_OPENED, f"epoch {epoch + 1} in a new order", now)
+    run_store.open_round(connection, record.number, now)
+
+
+def _rounded(service: Service, master: Digest) -> Digest:
+    """The bf16 file of float32 weights."""
+    service.work.mkdir(parents=True, exist_ok=True)
+    path = service.work / "weights.safetensors"
+    with WeightsFile(service.objects.path(master)) as source, WeightsWriter(path, _entries(source, "BF16")) as out:
+        for entry in source.entries:
+            out.write(entry.name, source.array(entry.name))
+    return service.objects.adopt(path)

@@ -1,0 +1,78 @@
+"""Closing a round: load, decide, commit; then the merge, which a crash only repeats."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from crosstrain.coordinator import publisher, sessions
+from crosstrain.coordinator.service import Service
+from crosstrain.domain import outer_round
+from crosstrain.domain.events import EventKind
+from crosstrain.domain.generation import GenerationRecord
+from crosstrain.domain.ids import Generation, Instant, SiteName
+from crosstrain.domain.lease import LeaseState
+from crosstrain.domain.outer_round import RoundView
+from crosstrain.domain.site import Attendance
+from crosstrain.domain.verdict import Verdict
+from crosstrain.storage import lease_store, run_store
+
+
+def close_if_due(service: Service, now: Instant) -> GenerationRecord | None:
+    """Closes the open round if its rule says so, and publishes the next generation.
+
+    Returns:
+        The new generation, or None if the round stays open; `service.barrier` then says why.
+    """
+    with service.database.write() as connection:
+        opened = run_store.newest_round(connection)
+        current = run_store.newest_generation(connection)
+        if opened is None or current is None or opened["published_at"] is not None:
+            run = run_store.load(connection)
+            over = run is not None and run["finished_at"] is not None
+            reason = (
+                str(run["finished_reason"]) if run is not None and over else "waiting for a site to make generation 0"
+            )
+            service.barrier = Verdict(False, reason)
+            return None
+        if opened["closing_at"] is None:
+            view = _view(service, connection, current, Instant(opened["opened_at"]))
+            service.barrier = outer_round.may_close(view, service.rules, now)
+            if not service.barrier:
+                return None
+            _close(service, connection, current.number, service.barrier.reason, now)
+        rows = lease_store.accepted(connection, current.number)
+    record = publisher.publish(service, current, rows, service.clock.now())
+    service.barrier = Verdict(False, "waiting for a site to take a lease")
+    return record
+
+
+def _close(service: Service, connection: Connection, generation: Generation, reason: str, now: Instant) -> None:
+    for lease in lease_store.in_state(connection, LeaseState.LIVE):
+        sessions.give_back(service, connection, lease, EventKind.RELEASED, f"the round closed: {reason}", now)
+    run_store.close_round(connection, generation, reason, now)
+    run_store.log(connection, EventKind.ROUND_CLOSED, reason, now, generation=generation)
+
+
+def _view(service: Service, connection: Connection, current: GenerationRecord, opened_at: Instant) -> RoundView:
+    live = lease_store.in_state(connection, LeaseState.LIVE)
+    contributors = {SiteName(row["site"]) for row in lease_store.accepted(connection, current.number)}
+    tokens = {lease.session: lease.token for lease in live}
+    with service.presences.lock:
+        attendance = tuple(
+            Attendance(
+                seen.site,
+                seen.beat.phase,
+                tokens.get(seen.session),
+                seen.site in contributors,
+                seen.asked_generation == current.number,
+            )
+            for seen in service.presences.sessions.values()
+        )
+    return RoundView(
+        current.number,
+        opened_at,
+        tuple(sorted(contributors)),
+        tuple(lease.site for lease in live),
+        attendance,
+        service.started_at,
+    )

@@ -1,0 +1,145 @@
+"""HTTP: decode, call one function, encode. No rule lives here; the OpenAPI document is made from these signatures."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from crosstrain import __version__
+from crosstrain.coordinator import contributions, evaluation, leases, sessions
+from crosstrain.coordinator import status as status_page
+from crosstrain.coordinator.service import Service
+from crosstrain.domain.ids import Digest, SessionId, Token
+from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, Refused, Superseded
+from crosstrain.wire import messages
+
+LARGEST_PART = 64 << 20
+"""Bytes of one upload request that are taken; a part is held in memory while it is written."""
+
+Number = Annotated[int, Path(ge=0, lt=2**53)]
+Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
+Bytes = Annotated[int, Query(ge=0, lt=2**53)]
+
+
+def build_app(service: Service) -> FastAPI:
+    """The coordinator's HTTP interface."""
+    app = FastAPI(title="crosstrain coordinator", version=__version__, docs_url=None, redoc_url=None)
+    _install_problems(app)
+    _install_control(app, service)
+    _install_blobs(app, service)
+    return app
+
+
+def _install_control(app: FastAPI, service: Service) -> None:
+    now = service.clock.now
+
+    @app.post("/v1/sessions")
+    def register(request: messages.RegisterRequest) -> messages.RegisterReply:
+        return sessions.register(service, request, now())
+
+    @app.post("/v1/sessions/{session}/beat")
+    def beat(session: Number, request: messages.BeatRequest) -> messages.BeatReply:
+        return sessions.beat(service, SessionId(session), request, now())
+
+    @app.post("/v1/sessions/{session}/next")
+    def next_work(session: Number, request: messages.NextRequest) -> messages.NextReply:
+        return leases.next_work(service, SessionId(session), request, now())
+
+    @app.post("/v1/sessions/{session}/initial")
+    def initial(session: Number, request: messages.InitialRequest) -> messages.Accepted:
+        return evaluation.take_initial(service, SessionId(session), Digest(request.weights), now())
+
+    @app.post("/v1/sessions/{session}/evaluation")
+    def evaluate(session: Number, request: messages.EvaluationRequest) -> messages.Accepted:
+        return evaluation.take_measure(service, SessionId(session), request, now())
+
+    @app.post("/v1/sessions/{session}/end")
+    def end(session: Number, request: messages.EndRequest) -> messages.Accepted:
+        return sessions.end(service, SessionId(session), request.reason, now())
+
+    @app.post("/v1/leases/{token}/contribution")
+    def contribute(token: Number, request: messages.ContributionRequest) -> messages.ContributionReply:
+        return contributions.accept(service, Token(token), request, now())
+
+    @app.post("/v1/leases/{token}/release")
+    def release(token: Number, request: messages.ReleaseRequest) -> messages.Accepted:
+        return leases.release(service, Token(token), request, now())
+
+    @app.get("/v1/status")
+    def status() -> messages.StatusReply:
+        return status_page.status(service, now())
+
+
+def _install_blobs(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/blobs/{digest}", response_class=FileResponse)
+    def download(digest: Sha256) -> FileResponse:
+        return FileResponse(_existing(service, Digest(digest)), media_type="application/octet-stream")
+
+    @app.head("/v1/blobs/{digest}")
+    def exists(digest: Sha256) -> Response:
+        size = _existing(service, Digest(digest)).stat().st_size
+        return Response(headers={"content-length": str(size), "accept-ranges": "bytes"})
+
+    @app.get("/v1/blobs/{digest}/received")
+    def received(digest: Sha256) -> dict[str, int]:
+        blob = Digest(digest)
+        return {"received": service.objects.size(blob) if service.objects.has(blob) else service.objects.received(blob)}
+
+    @app.put("/v1/blobs/{digest}")
+    async def upload(digest: Sha256, offset: Bytes, total: Bytes, request: Request) -> dict[str, int]:
+        if int(request.headers.get("content-length", "0")) > LARGEST_PART:
+            raise Refused(
+                f"A part may have {LARGEST_PART} bytes, found {request.headers['content-length']}.",
+                "send smaller parts",
+                kind="part-too-large",
+                status=413,
+            )
+        part = await request.body()
+        done = await run_in_threadpool(service.objects.append, Digest(digest), offset, [part], total)
+        return {"received": done}
+
+
+def _existing(service: Service, digest: Digest) -> FilePath:
+    if not service.objects.has(digest):
+        raise Refused(f"Blob {digest[:12]} is not here.", "upload it first", kind="missing-blob", status=404)
+    return service.objects.path(digest)
+
+
+def _install_problems(app: FastAPI) -> None:
+    def problem(status: int, kind: str, detail: str, hint: str = "") -> JSONResponse:
+        document = messages.Problem(
+            type=f"urn:crosstrain:problem:{kind}", title=kind, status=status, detail=detail, kind=kind, hint=hint
+        )
+        return JSONResponse(document.model_dump(), status, media_type="application/problem+json")
+
+    @app.exception_handler(CrosstrainError)
+    async def said_no(_request: Request, error: CrosstrainError) -> JSONResponse:
+        match error:
+            case Refused():
+                return problem(error.status, error.kind, error.message, error.hint)
+            case Superseded():
+                return problem(410, "superseded", error.message, error.hint)
+            case EnvironmentFault():
+                return problem(507, "coordinator-fault", error.message, error.hint)
+            case IntegrityError():
+                return problem(409, "integrity", error.message, error.hint)
+            case _:
+                return problem(500, "error", error.message, error.hint)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_request: Request, error: RequestValidationError) -> JSONResponse:
+        faults = "; ".join(
+            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}, found {str(fault.get('input'))[:100]}"
+            for fault in error.errors()
+        )
+        return problem(422, "malformed", faults, "see the OpenAPI document at /openapi.json")
+
+    @app.exception_handler(HTTPException)
+    async def unknown(_request: Request, error: HTTPException) -> JSONResponse:
+        return problem(error.status_code, "http", str(error.detail), "see the OpenAPI document at /openapi.json")

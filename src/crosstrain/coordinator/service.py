@@ -1,0 +1,95 @@
+"""What every operation of the coordinator works with, and what it keeps in memory only.
+
+The database holds all that must survive. Presence (who is alive, what it is doing) does not: after a restart every live
+lease gets a full TTL of grace, and the sites' next heartbeats rebuild it (G8).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crosstrain.clock import Clock
+from crosstrain.config import RunConfig
+from crosstrain.domain.block import Corpus
+from crosstrain.domain.ids import Generation, Instant, SessionId, Token
+from crosstrain.domain.outer_round import BarrierRules
+from crosstrain.domain.site import Patience, Presence
+from crosstrain.domain.verdict import Verdict
+from crosstrain.outer.presets import OuterRule
+from crosstrain.storage.database import Database
+from crosstrain.storage.object_store import ObjectStore
+from crosstrain.wire.messages import Fingerprint
+
+
+@dataclass(slots=True)
+class Presences:
+    """Live sessions by number; guarded by `lock` because requests run in threads.
+
+    Attributes:
+        deadlines: when each live lease lapses.
+        evaluators: which session takes the held-out measure of a generation.
+        initialiser: which session makes generation 0.
+        first_came_at: when the first site registered since the coordinator started.
+    """
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    sessions: dict[SessionId, Presence] = field(default_factory=dict)
+    deadlines: dict[Token, Instant] = field(default_factory=dict)
+    evaluators: dict[Generation, SessionId] = field(default_factory=dict)
+    initialiser: SessionId | None = None
+    first_came_at: Instant | None = None
+
+
+@dataclass(slots=True)
+class Service:
+    """The coordinator's parts, put together by `assembly`.
+
+    Attributes:
+        work: directory for files that are being made, on the object store's file system.
+        started_at: when this process took the run over.
+        wake: set by whatever may let the round close, so that the loop looks at once.
+        barrier: the newest verdict on the open round, for replies and status.
+    """
+
+    config: RunConfig
+    clock: Clock
+    database: Database
+    objects: ObjectStore
+    work: Path
+    corpus: Corpus
+    seq_len: int
+    fingerprint: Fingerprint
+    outer: OuterRule
+    started_at: Instant
+    presences: Presences = field(default_factory=Presences)
+    wake: threading.Event = field(default_factory=threading.Event)
+    barrier: Verdict = field(default_factory=lambda: Verdict(False, "starting"))
+
+    @property
+    def rules(self) -> BarrierRules:
+        section = self.config.round
+        return BarrierRules(
+            _ms(section.cutoff_s),
+            _ms(section.drain_s),
+            _ms(self.config.lease.join_patience_s),
+            section.start_when_sites,
+            _ms(section.start_after_s),
+        )
+
+    @property
+    def patience(self) -> Patience:
+        return Patience(_ms(self.config.lease.boot_patience_s), _ms(self.config.lease.phase_patience_s))
+
+    @property
+    def heartbeat_ms(self) -> int:
+        return _ms(self.config.lease.heartbeat_s)
+
+    @property
+    def ttl_floor_ms(self) -> int:
+        return _ms(self.config.lease.ttl_floor_s)
+
+
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)

@@ -1,0 +1,71 @@
+"""The coordinator's loop: step(now) expires leases, forgets silent sessions, closes rounds, in that order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from crosstrain.clock import pause
+from crosstrain.coordinator import leases, rounds, sessions
+from crosstrain.coordinator.service import Service
+from crosstrain.domain.ids import Instant
+from crosstrain.errors import EnvironmentFault, Superseded
+
+log = logging.getLogger(__name__)
+
+STALL_FACTOR = 0.5
+"""A loop that was away for this fraction of the TTL floor stalled: silence in that time was not the sites' fault."""
+
+
+class Loop:
+    """Runs `step` until stopped."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._stepped_at: Instant | None = None
+        self._said = ""
+        self.stopping = threading.Event()
+        self.failure: Exception | None = None
+
+    def step(self, now: Instant) -> None:
+        """One look at everything that time alone can change."""
+        service = self._service
+        if self._stepped_at is None or now - self._stepped_at > STALL_FACTOR * service.ttl_floor_ms:
+            leases.grant_grace(service, now)
+        self._stepped_at = now
+        leases.expire(service, now)
+        self._forget_silent(now)
+        record = rounds.close_if_due(service, now)
+        if record is not None:
+            log.info("generation %d published: %d contributions", record.number, record.contributions)
+        elif service.barrier.reason != self._said:
+            self._said = service.barrier.reason
+            log.info("%s", self._said)
+
+    def run(self) -> None:
+        """Steps at every wake-up, and at least four times per shortest lease."""
+        interval = min(1.0, self._service.ttl_floor_ms / 4000)
+        while not self.stopping.is_set():
+            self._service.wake.clear()
+            try:
+                self.step(self._service.clock.now())
+            except EnvironmentFault as error:
+                # A full disk stops the merge, not the run: sites keep their work and their leases meanwhile.
+                log.error("%s", error)
+                pause(5.0, self.stopping)
+            except Superseded as error:
+                self.failure = error
+                return
+            pause(interval, self._service.wake)
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self._service.wake.set()
+
+    def _forget_silent(self, now: Instant) -> None:
+        service = self._service
+        silence = max(service.ttl_floor_ms, 3 * service.heartbeat_ms)
+        with service.presences.lock:
+            silent = [number for number, seen in service.presences.sessions.items() if seen.seen_at + silence <= now]
+        for session in silent:
+            sessions.forget(service, session)

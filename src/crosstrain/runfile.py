@@ -1,0 +1,145 @@
+"""Writes a RUN.toml that works as it is: for `crosstrain init` and for the demo."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from crosstrain.config import load_run
+from crosstrain.corpus.manifest import Manifest
+from crosstrain.errors import EnvironmentFault, UsageError
+from crosstrain.storage.durable import disk_faults
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Model shape and inner optimiser of one size.
+
+    Attributes:
+        lr, adam_lr: peak learning rates; adam_lr counts for Muon only.
+        steps: H.
+        warmup: inner steps.
+    """
+
+    hidden: int
+    ffn: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    optimizer: str
+    lr: float
+    adam_lr: float
+    steps: int
+    warmup: int
+    block_windows: int
+    dtype: str
+    tied: bool = True
+
+
+RECIPES = {
+    # The demo's: half a million parameters beside a vocabulary of 2,048.
+    "tiny": Recipe(96, 256, 3, 6, 2, 16, "muon", 0.016, 0.004, 20, 10, 8, "float32"),
+    "60m": Recipe(512, 1536, 8, 8, 4, 64, "adamw", 1e-3, 1e-3, 50, 200, 16, "bfloat16"),
+    # Peak learning rate: 3979 N^-0.780 at N = 6e8 for two sites (arXiv 2503.09799).
+    "0.6b": Recipe(1024, 3072, 28, 16, 8, 128, "adamw", 5.7e-4, 5.7e-4, 50, 1000, 64, "bfloat16"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What differs between a run on one laptop and a real one.
+
+    Attributes:
+        sites: name -> extra lines of `[sites.NAME]`.
+        lease: lines of `[lease]`.
+        site: further lines of `[site]`.
+    """
+
+    url: str = "https://coordinator.example.org"
+    port: int = 8470
+    rounds: int = 200
+    seed: int = 1
+    epochs: int = 1
+    micro_batch: int = 8
+    heldout_windows: int = 64
+    sites: tuple[tuple[str, str], ...] = ()
+    lease: str = ""
+    site: str = ""
+
+
+def write_run_file(
+    path: Path, name: str, size: str, corpus: Path, manifest: Manifest, local: Local | None = None
+) -> None:
+    """Writes and checks the run file.
+
+    Raises:
+        UsageError: there is a file already.
+        EnvironmentFault: the file cannot be written.
+    """
+    if path.exists():
+        raise UsageError(f"{path} exists already.", "choose another --out, or remove it")
+    text = run_file(name, RECIPES[size], corpus, manifest, local or Local())
+    try:
+        with disk_faults(path):
+            path.write_text(text, encoding="utf-8")
+    except FileNotFoundError:
+        raise EnvironmentFault(f"The directory {path.parent} does not exist.", "make it first") from None
+    load_run(path)
+
+
+def run_file(name: str, recipe: Recipe, corpus: Path, manifest: Manifest, local: Local) -> str:
+    """The text of a RUN.toml."""
+    sections = [
+        f"""# A crosstrain run. Every key: docs/reference/run-file.md
+
+[run]
+name = {json.dumps(name)}
+seed = {local.seed}
+rounds = {local.rounds}          # generations; with `inner.steps` also the horizon of the learning rate
+epochs = {local.epochs}
+preset = "tuned"        # outer step: "tuned", "paper" or "fedavg"
+
+[model]                 # Qwen3, in the names of its Hugging Face config.json
+vocab_size = {manifest.vocab_size}
+hidden_size = {recipe.hidden}
+intermediate_size = {recipe.ffn}
+num_hidden_layers = {recipe.layers}
+num_attention_heads = {recipe.heads}
+num_key_value_heads = {recipe.kv_heads}
+head_dim = {recipe.head_dim}
+max_position_embeddings = {max(4096, manifest.seq_len)}
+tie_word_embeddings = {str(recipe.tied).lower()}
+
+[data]
+corpus = {json.dumps(str(corpus))}
+block_windows = {recipe.block_windows}
+
+[inner]
+optimizer = "{recipe.optimizer}"
+lr = {recipe.lr}
+adam_lr = {recipe.adam_lr}
+steps = {recipe.steps}             # H, inner steps between two exchanges
+warmup_steps = {recipe.warmup}
+dtype = "{recipe.dtype}"
+
+[heldout]
+windows = {local.heldout_windows}
+
+[lease]
+{local.lease or "# heartbeat_s = 5.0"}
+
+[coordinator]
+dir = "coordinator"
+port = {local.port}
+
+[site]                  # defaults of every site; [sites.NAME] overrides them for one
+url = {json.dumps(local.url)}
+dir = "sites"
+micro_batch = {local.micro_batch}         # windows of one forward pass on one rank
+{local.site or "ranks = 1               # processes, one per accelerator"}
+"""
+    ]
+    sections += [f"[sites.{site}]\n{lines}\n" for site, lines in local.sites]
+    return "\n".join(sections)

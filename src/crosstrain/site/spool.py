@@ -1,0 +1,136 @@
+"""The site's directory: base weights, delta, checkpoints, and the note of what is still to be contributed.
+
+DIR/NAME/
+  note.json                 what must survive a crash of the agent (`Note`)
+  base-DIGEST.safetensors   the generation that training starts from
+  delta.safetensors         the newest delta, until it is contributed
+  checkpoint-N/             weights, inner optimiser state, position; the newest complete one counts
+  trainer.log, windows-R.log
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from crosstrain.domain.ids import Digest, Token
+from crosstrain.errors import EnvironmentFault
+from crosstrain.site import saved
+from crosstrain.storage.durable import disk_faults, sync_directory
+from crosstrain.wire.messages import ContributionRequest
+
+KEPT_CHECKPOINTS = 2
+
+
+class Pending(BaseModel):
+    """Finished work that the coordinator may not know of yet."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    token: int
+    contribution: ContributionRequest
+
+
+class Note(BaseModel):
+    """Contents of note.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    spec_digest: str
+    checkpoints: int = 0
+    """How many were ever made; the next one gets this number."""
+    pending: Pending | None = None
+
+
+class Spool:
+    """Paths and the note of one site.
+
+    Raises:
+        EnvironmentFault: the directory cannot be made or written, or belongs to another run.
+    """
+
+    def __init__(self, directory: Path, spec_digest: str) -> None:
+        self.directory = directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            probe = directory / ".writable"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise EnvironmentFault(
+                f"The site's directory {directory} cannot be written: {error.strerror}.",
+                "set `site.dir` in RUN.toml to a writable directory with room for three models",
+            ) from error
+        self._path = directory / "note.json"
+        self.note = self._read(spec_digest)
+        if self.note.spec_digest != spec_digest:
+            raise EnvironmentFault(
+                f"{directory} holds the work of another run.", "choose another `site.dir`, or empty this one"
+            )
+
+    @property
+    def delta(self) -> Path:
+        return self.directory / "delta.safetensors"
+
+    def base(self, weights: Digest) -> Path:
+        return self.directory / f"base-{weights[:16]}.safetensors"
+
+    def drop_other_bases(self, weights: Digest) -> None:
+        """Removes the base weights of earlier generations."""
+        for path in self.directory.glob("base-*"):
+            if path != self.base(weights):
+                path.unlink()
+
+    def next_checkpoint(self) -> Path:
+        return self.directory / f"checkpoint-{self.note.checkpoints}"
+
+    def newest_checkpoint(self) -> Path | None:
+        """The newest complete checkpoint; a crash in the middle of one leaves the one before it."""
+        for number in range(self.note.checkpoints, max(-1, self.note.checkpoints - KEPT_CHECKPOINTS - 1), -1):
+            path = self.directory / f"checkpoint-{number}"
+            if (path / saved.MARKER).exists():
+                return path
+        return None
+
+    def checkpoint_made(self) -> None:
+        """Counts the checkpoint at `next_checkpoint` and removes those that are too old."""
+        made = self.note.checkpoints
+        self.write(self.note.model_copy(update={"checkpoints": made + 1}))
+        for path in self.directory.glob("checkpoint-*"):
+            number = path.name.removeprefix("checkpoint-")
+            if not number.isdigit() or int(number) <= made - KEPT_CHECKPOINTS:
+                shutil.rmtree(path)
+
+    def remember(self, token: Token, contribution: ContributionRequest) -> None:
+        """Notes finished work before it is sent."""
+        self.write(self.note.model_copy(update={"pending": Pending(token=token, contribution=contribution)}))
+
+    def forget(self) -> None:
+        """The coordinator answered: nothing is pending."""
+        self.write(self.note.model_copy(update={"pending": None}))
+        self.delta.unlink(missing_ok=True)
+
+    def write(self, note: Note) -> None:
+        """Replaces the note, durably."""
+        part = self._path.with_suffix(".part")
+        with disk_faults(part), part.open("w", encoding="utf-8") as file:
+            file.write(note.model_dump_json())
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._path)
+        sync_directory(self.directory)
+        self.note = note
+
+    def _read(self, spec_digest: str) -> Note:
+        try:
+            return Note.model_validate(json.loads(self._path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return Note(spec_digest=spec_digest)
+        except (OSError, ValueError, ValidationError) as error:
+            raise EnvironmentFault(
+                f"{self._path} cannot be read: {error}.", "remove the site's directory to start it afresh"
+            ) from error

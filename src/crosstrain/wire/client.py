@@ -1,0 +1,133 @@
+"""Control messages: small JSON over short HTTPS requests, repeated until answered.
+
+Every request of the protocol may be sent twice (G7), so every one is retried, with jittered exponential back-off, until the
+caller's deadline: an outage of the coordinator or of the network costs calendar time only. `HTTPS_PROXY` is honoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from crosstrain import __version__
+from crosstrain.clock import Clock
+from crosstrain.errors import CrosstrainError, Refused, Superseded, Unreachable
+from crosstrain.wire import messages
+
+Reply = TypeVar("Reply", bound=BaseModel)
+
+TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+FIRST_RETRY_S = 0.2
+LONGEST_RETRY_S = 20.0
+RETRIED_STATUS = frozenset({429, 500, 502, 503, 504, 507})
+"""Answers that another attempt may change; 507 is a coordinator whose disk is full and that waits for room."""
+
+
+class ControlClient:
+    """One side of the control protocol.
+
+    Args:
+        url: address of the coordinator, for example https://coordinator.example.org.
+        jitter: numbers in [0, 1), from the caller's generator; spreads the retries of many sites.
+        wait: sleeps that many seconds; returns True when the process is to stop, which ends the retries.
+        transport: another way to reach the server, for tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        jitter: Callable[[], float],
+        wait: Callable[[float], bool],
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._clock = clock
+        self._jitter = jitter
+        self._wait = wait
+        self._http = httpx.Client(
+            base_url=f"{self.url}/v1/",
+            timeout=TIMEOUT,
+            headers={"user-agent": f"crosstrain/{__version__}"},
+            transport=transport,
+        )
+        self.rtt_ms = 0.0
+        """Newest measure of one round trip in milliseconds."""
+        self.trouble = ""
+        """Why the last attempt failed, empty after a success; shown while the retries go on."""
+
+    def post(self, path: str, request: BaseModel, reply: type[Reply], deadline_s: float) -> Reply:
+        """Sends until answered.
+
+        Args:
+            deadline_s: seconds after which the retries end.
+
+        Raises:
+            Refused: the coordinator said no, with its reason.
+            Unreachable: no answer before the deadline, or the process is to stop.
+        """
+        return self._exchange(lambda: self._http.post(path, json=request.model_dump(mode="json")), reply, deadline_s)
+
+    def get(self, path: str, reply: type[Reply], deadline_s: float) -> Reply:
+        """Like `post`, for reading."""
+        return self._exchange(lambda: self._http.get(path), reply, deadline_s)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _exchange(self, send: Callable[[], httpx.Response], reply: type[Reply], deadline_s: float) -> Reply:
+        started = self._clock.perf()
+        pause = FIRST_RETRY_S
+        while True:
+            sent = self._clock.perf()
+            try:
+                response = send()
+            except httpx.HTTPError as error:
+                self.trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            except httpx.InvalidURL as error:
+                raise Unreachable(f"{self.url} is not an address: {error}.", "set `site.url` in RUN.toml") from error
+            else:
+                if response.status_code not in RETRIED_STATUS:
+                    self.rtt_ms = 1000 * (self._clock.perf() - sent)
+                    self.trouble = ""
+                    return _decode(response, reply)
+                self.trouble = f"HTTP {response.status_code} {response.reason_phrase}"
+            left = deadline_s - (self._clock.perf() - started)
+            if left <= 0 or self._wait(min(left, pause * (0.5 + self._jitter()))):
+                raise Unreachable(
+                    f"The coordinator at {self.url} did not answer within {deadline_s:.0f} s ({self.trouble}).",
+                    "is it running, is the address right, does this machine need HTTPS_PROXY?",
+                )
+            pause = min(LONGEST_RETRY_S, 2 * pause)
+
+
+def _decode(response: httpx.Response, reply: type[Reply]) -> Reply:
+    if response.is_success:
+        try:
+            return reply.model_validate_json(response.content)
+        except ValidationError as error:
+            raise Refused(
+                f"The answer is not a {reply.__name__} of protocol {messages.PROTOCOL} ({error.error_count()} faults).",
+                "is this the address of a crosstrain coordinator, and of the same version?",
+                kind="bad-reply",
+            ) from error
+    raise refusal_of(response.status_code, response.content)
+
+
+def refusal_of(status: int, body: bytes) -> CrosstrainError:
+    """The error that a problem document stands for."""
+    try:
+        problem = messages.Problem.model_validate_json(body)
+    except ValidationError:
+        return Refused(
+            f"The server answered {status} without a problem document: {body[:200].decode(errors='replace')!r}.",
+            "is this the address of a crosstrain coordinator?",
+            kind="not-a-coordinator",
+            status=status,
+        )
+    if problem.kind == "superseded":
+        return Superseded(problem.detail, problem.hint)
+    return Refused(problem.detail or problem.title, problem.hint, kind=problem.kind, status=status)

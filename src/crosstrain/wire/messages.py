@@ -1,0 +1,243 @@
+"""Every request and reply of the protocol, strict both ways: an unknown field is an error, not a guess.
+
+Paths, all below /v1:
+
+    POST sessions                       RegisterRequest    -> RegisterReply
+    POST sessions/{session}/beat        BeatRequest        -> BeatReply
+    POST sessions/{session}/next        NextRequest        -> NextReply
+    POST sessions/{session}/initial     InitialRequest     -> Accepted
+    POST sessions/{session}/evaluation  EvaluationRequest  -> Accepted
+    POST sessions/{session}/end         EndRequest         -> Accepted
+    POST leases/{token}/contribution    ContributionRequest-> ContributionReply
+    POST leases/{token}/release         ReleaseRequest     -> Accepted
+    GET  status                                            -> StatusReply
+    GET|HEAD|PUT blobs/{digest}, GET blobs/{digest}/received
+
+Errors are problem documents (RFC 9457).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from crosstrain.domain.site import Phase
+
+PROTOCOL = 1
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Text = Annotated[str, Field(max_length=2000)]
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Fingerprint(Message):
+    """What must be equal at the coordinator and at a site; a difference is refused by the name of its field."""
+
+    spec_digest: Sha256
+    seed: Count
+    windows: Count
+    block_windows: Count
+    seq_len: Count
+    tokenizer_sha256: Sha256
+    corpus_sha256: Sha256
+
+
+class RegisterRequest(Message):
+    protocol: int
+    version: Text
+    site: Name
+    ranks: Annotated[int, Field(ge=1, lt=2**20)]
+    windows_per_step: Annotated[int, Field(ge=1, lt=2**31)]
+    fingerprint: Fingerprint
+    inner_state: Literal["fresh", "restored"] = "fresh"
+    holding: tuple[Count, ...] = ()
+    """Tokens of leases whose finished work the site still has on its disk and wants to contribute."""
+
+
+class LeaseInfo(Message):
+    token: Count
+    generation: Count
+    global_step: Count
+    spans: tuple[tuple[Count, Count, Count], ...]
+    """(epoch, start, stop) in the order of training; positions of the epoch's order of blocks."""
+    ttl_ms: Count
+
+
+class RegisterReply(Message):
+    session: Count
+    run: Text
+    kept: tuple[LeaseInfo, ...]
+    heartbeat_ms: Count
+
+
+class BeatRequest(Message):
+    phase: Phase
+    done: Count = 0
+    total: Count = 0
+    token: Count | None = None
+    loss: Finite | None = None
+    detail: Text = ""
+    rtt_ms: Annotated[float, Field(ge=0, lt=1e9)] = 0.0
+
+
+class BeatReply(Message):
+    lease_alive: bool
+    """False: the lease named in the request is over; its training cannot count any more."""
+    drain: bool
+    """True: stop at the next block boundary and contribute."""
+    reason: Text
+    generation: Count | None
+    heartbeat_ms: Count
+
+
+class NextRequest(Message):
+    holds: Count | None
+    max_blocks: Annotated[int, Field(ge=1)] | None = None
+    """What the site can train before its job ends."""
+
+
+class NextReply(Message):
+    work: Literal["initialise", "adopt", "evaluate", "train", "wait", "finished"]
+    reason: Text
+    until_ms: Count | None = None
+    """Milliseconds from now at which a wait ends by itself."""
+    poll_ms: Count = 1000
+    generation: Count | None = None
+    weights: Sha256 | None = None
+    global_step: Count | None = None
+    lease: LeaseInfo | None = None
+
+
+class InitialRequest(Message):
+    weights: Sha256
+    """Blob with the float32 weights of generation 0."""
+
+
+class EvaluationRequest(Message):
+    generation: Count
+    nll: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Sum of negative log-likelihoods in nats."""
+    tokens: Annotated[int, Field(ge=1)]
+
+
+class EndRequest(Message):
+    reason: Text
+
+
+class ContributionRequest(Message):
+    session: Count
+    generation: Count
+    blocks: Count
+    windows: Count
+    tokens: Count
+    steps: Count
+    delta: Sha256
+    windows_digest: Annotated[str, Field(pattern=r"^[0-9]{1,16}:[0-9a-f]{32}$")]
+    loss: float | None = None
+    seconds: Annotated[float, Field(ge=0, lt=1e9)] = 0.0
+
+
+class ContributionReply(Message):
+    accepted: bool
+    kind: Text
+    reason: Text
+
+
+class ReleaseRequest(Message):
+    session: Count
+    reason: Text
+
+
+class Accepted(Message):
+    accepted: bool = True
+    reason: Text = ""
+
+
+class SiteStatus(Message):
+    name: str
+    alive: bool
+    phase: str
+    doing: str
+    """One sentence: what the site does or what it waits for."""
+    done: int
+    total: int
+    loss: float | None
+    lease_blocks: int | None
+    ranks: int
+    rtt_ms: float | None
+    rate: float | None
+    entries: int
+    grants: int
+    granted_blocks: int
+    merged_blocks: int
+    leased_blocks: int
+    contributed_blocks: int
+    lost_blocks: int
+    ttl_expiries: int
+    tokens: int
+
+
+class GenerationStatus(Message):
+    generation: int
+    global_step: int
+    tokens: int
+    contributions: int
+    eta: float | None
+    beta: float | None
+    published_at: int
+    loss: float | None
+    perplexity: float | None
+
+
+class BlockCounts(Message):
+    total: int
+    available: int
+    leased: int
+    contributed: int
+    merged: int
+
+
+class EventStatus(Message):
+    at: int
+    kind: str
+    site: str | None
+    text: str
+
+
+class StatusReply(Message):
+    run: str
+    now: int
+    generation: int | None
+    rounds: int
+    global_step: int
+    tokens: int
+    epoch: int
+    blocks: BlockCounts
+    waiting: str
+    """What the run is waiting for."""
+    until: int | None
+    finished: bool
+    finished_reason: str
+    sites: tuple[SiteStatus, ...]
+    generations: tuple[GenerationStatus, ...]
+    events: tuple[EventStatus, ...]
+
+
+class Problem(BaseModel):
+    """RFC 9457 problem document. `kind` names the reason for programs, `hint` says what to do."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: str = "about:blank"
+    title: str = ""
+    status: int = 500
+    detail: str = ""
+    kind: str = "error"
+    hint: str = ""

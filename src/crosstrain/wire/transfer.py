@@ -1,0 +1,202 @@
+"""Blobs over short HTTPS requests: uploads in parts, downloads by byte ranges, both resumable, both checked by digest.
+
+A blob is immutable and named by the SHA-256 of its bytes, so a transfer may be interrupted at any byte and on either side,
+and nothing is ever sent twice as a whole: the sender first asks what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import httpx
+
+from crosstrain import __version__
+from crosstrain.clock import Clock
+from crosstrain.domain.ids import Digest
+from crosstrain.errors import IntegrityError, Refused, Unreachable
+from crosstrain.wire.client import FIRST_RETRY_S, LONGEST_RETRY_S, RETRIED_STATUS, TIMEOUT, refusal_of
+
+PART_BYTES = 16 << 20
+"""Body of one upload request: small enough for proxies with a size limit, large enough that its round trip is noise."""
+CHUNK_BYTES = 1 << 20
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes there, bytes in all)."""
+
+
+class BlobClient:
+    """Sends and fetches blobs; arguments as for `ControlClient`. It has connections of its own, so that bulk transfer does
+    not hold up heartbeats."""
+
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        jitter: Callable[[], float],
+        wait: Callable[[float], bool],
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._clock = clock
+        self._jitter = jitter
+        self._wait = wait
+        self._http = httpx.Client(
+            base_url=f"{url.rstrip('/')}/v1/blobs/",
+            timeout=TIMEOUT,
+            headers={"user-agent": f"crosstrain/{__version__}"},
+            transport=transport,
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def upload(self, path: Path, digest: Digest, deadline_s: float, progress: Progress) -> None:
+        """Makes the coordinator hold the blob.
+
+        Raises:
+            Refused: the coordinator will not take it (digest differs, no space, no right).
+            Unreachable: not done before the deadline.
+        """
+        total = path.stat().st_size
+        with path.open("rb") as file:
+            self._until_done(lambda: self._send_rest(file, digest, total, progress), deadline_s, "upload")
+
+    def download(self, digest: Digest, target: Path, deadline_s: float, progress: Progress) -> None:
+        """Puts the blob at `target`, complete or not at all.
+
+        Raises:
+            IntegrityError: the bytes that came are not the blob, again after a fresh start.
+            Refused: the coordinator does not have it.
+            Unreachable: not done before the deadline.
+        """
+        part = target.with_name(target.name + ".part")
+        for _attempt in ("resumed", "from the beginning"):
+            self._until_done(lambda: self._fetch_rest(digest, part, progress), deadline_s, "download")
+            if _sha256(part) == digest:
+                part.replace(target)
+                _sync_directory(target.parent)
+                return
+            part.unlink()
+        raise IntegrityError(
+            f"The download of blob {digest[:12]} has another digest, also from the beginning.",
+            "a proxy on the way changes the bytes, or the coordinator's disk is faulty; see `crosstrain audit`",
+        )
+
+    def _until_done(self, attempt: Callable[[], bool], deadline_s: float, what: str) -> None:
+        started = self._clock.perf()
+        pause = FIRST_RETRY_S
+        while True:
+            trouble = ""
+            try:
+                if attempt():
+                    return
+                pause = FIRST_RETRY_S
+            except httpx.HTTPError as error:
+                trouble = f"{type(error).__name__}: {error}"
+            except _TryAgainError as again:
+                trouble = str(again)
+            left = deadline_s - (self._clock.perf() - started)
+            if left <= 0 or (trouble and self._wait(min(left, pause * (0.5 + self._jitter())))):
+                raise Unreachable(
+                    f"The {what} was not done within {deadline_s:.0f} s ({trouble or 'it was under way'}).",
+                    "it continues from where it stopped when it is tried again",
+                )
+            if trouble:
+                pause = min(LONGEST_RETRY_S, 2 * pause)
+
+    def _send_rest(self, file: BinaryIO, digest: Digest, total: int, progress: Progress) -> bool:
+        """Sends one part; returns whether the coordinator now holds the whole blob."""
+        have = self._received(digest, total)
+        progress(have, total)
+        if have == total:
+            return True
+        length = min(PART_BYTES, total - have)
+        response = self._http.put(
+            digest,
+            params={"offset": have, "total": total},
+            content=_slice(file, have, length),
+            headers={"content-length": str(length), "content-type": "application/octet-stream"},
+        )
+        _raise_for(response)
+        progress(have + length, total)
+        return have + length == total
+
+    def _received(self, digest: Digest, total: int) -> int:
+        response = self._http.get(f"{digest}/received", params={"total": total})
+        _raise_for(response)
+        return int(response.json()["received"])
+
+    def _fetch_rest(self, digest: Digest, part: Path, progress: Progress) -> bool:
+        have = part.stat().st_size if part.exists() else 0
+        headers = {"range": f"bytes={have}-"} if have else {}
+        with self._http.stream("GET", digest, headers=headers) as response:
+            if response.status_code == 416:
+                return True  # the part is complete, or too long; the digest tells
+            if response.status_code >= 400:
+                response.read()
+            _raise_for(response)
+            start, total = _range_of(response, have)
+            with part.open("r+b" if have else "wb") as file:
+                file.seek(start)
+                file.truncate()
+                for chunk in response.iter_bytes(CHUNK_BYTES):
+                    file.write(chunk)
+                    progress(file.tell(), total)
+                file.flush()
+                os.fsync(file.fileno())
+                return file.tell() == total
+
+
+class _TryAgainError(Exception):
+    """The server cannot serve right now."""
+
+
+def _range_of(response: httpx.Response, have: int) -> tuple[int, int]:
+    """(offset of the first byte of the body, length of the whole blob); a server that ignores Range starts at 0."""
+    if response.status_code == 200:
+        return 0, int(response.headers["content-length"])
+    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", response.headers.get("content-range", ""))
+    if response.status_code != 206 or not match or int(match[1]) != have:
+        raise Refused(
+            f"Expected bytes from {have} on, found status {response.status_code} with "
+            f"Content-Range {response.headers.get('content-range')!r}.",
+            "a proxy on the way breaks range requests; ask for it to pass them on",
+            kind="bad-range",
+        )
+    return int(match[1]), int(match[3])
+
+
+def _raise_for(response: httpx.Response) -> None:
+    if response.status_code in RETRIED_STATUS:
+        raise _TryAgainError(f"HTTP {response.status_code} {response.reason_phrase}")
+    if response.status_code >= 400:
+        raise refusal_of(response.status_code, response.content)
+
+
+def _slice(file: BinaryIO, offset: int, length: int) -> Iterator[bytes]:
+    file.seek(offset)
+    while length > 0:
+        chunk = file.read(min(CHUNK_BYTES, length))
+        if not chunk:
+            raise IntegrityError(
+                "The file became shorter while it was sent.", "nothing may write to the spool directory"
+            )
+        length -= len(chunk)
+        yield chunk
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
