@@ -76,4 +76,4 @@ def test_a_process_with_two_workers_prints_no_warning(articles: Path, out: Path,
         "encoding",
         "packing",
     ]
-    assert "80 documents" in done.stdout or "documents" in done.stdout
+    assert ": 80 documents" in done.stdout

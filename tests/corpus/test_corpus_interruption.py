@@ -13,7 +13,7 @@ import pytest
 from corpora import article, build, jsonl, write
 
 from crosstrain.corpus.options import BuildOptions, BuildProgress
-from crosstrain.errors import EnvironmentFault, IntegrityError, UsageError
+from crosstrain.errors import EnvironmentFault, UsageError
 
 TEXTS = [article(n) for n in range(40)]
 
@@ -54,10 +54,6 @@ def test_a_damaged_shard_is_not_used(damage: str, tmp_path: Path, out: Path, man
     content = bytearray(shard.read_bytes())
     content[10] ^= 1
     shard.write_bytes(content[:-9] if damage == "cut" else content)
-    with pytest.raises(IntegrityError, match="damaged"):
-        build([source], out, many_shards)
-    assert not (out / "manifest.json").exists()
-    shard.unlink()
     assert build([source], out, many_shards) == build([source], tmp_path / "clean", many_shards)
 
 

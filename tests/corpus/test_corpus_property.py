@@ -10,6 +10,7 @@ from corpora import build, jsonl, packed_documents, stream, write
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from crosstrain.corpus.manifest import Manifest
 from crosstrain.corpus.options import BuildOptions
 from crosstrain.corpus.tokenizer import encode
 from crosstrain.corpus.verify import verify_corpus
@@ -34,28 +35,35 @@ def check(documents: list[str], options: BuildOptions) -> None:
             assert "too short" in error.message or "no documents with text" in error.message
             assert not (out / "manifest.json").exists()
             assume(False)
-        texts = [text for text in documents if text.strip()]
-        if not options.keep_duplicates:
-            texts = list(dict.fromkeys(texts))
-        expected = [encode(out, text) for text in texts]
-        train, heldout = packed_documents(out, "train"), packed_documents(out, "heldout")
-        assert (manifest.train.documents, manifest.heldout.documents) == (len(train), len(heldout))
-        if manifest.heldout_rule == "tail-of-one-document":
-            (tail,) = heldout
-            heads = [number for number, tokens in enumerate(train) if tokens != expected[number]]
-            assert {tuple(train[number] + tail) for number in heads} == {tuple(expected[heads[0]])}
-            assert len(train) == len(expected)
-        else:
-            held = {tuple(tokens) for tokens in heldout}
-            assert [tokens for tokens in expected if tuple(tokens) in held] == heldout
-            assert [tokens for tokens in expected if tuple(tokens) not in held] == train
-        tokens = stream(out, "train")
-        windows = [tokens[n * options.seq_len :][: options.seq_len + 1] for n in range(manifest.train.windows)]
-        assert all(len(window) == options.seq_len + 1 for window in windows)
-        assert 0 <= len(tokens) - 1 - manifest.train.windows * options.seq_len < options.seq_len
+        check_documents(out, manifest, documents, options.keep_duplicates)
+        check_windows(stream(out, "train"), manifest.train.windows, options.seq_len)
         assert manifest.train.windows >= 1
         assert manifest.heldout.windows >= 1 or options.heldout == 0
         assert verify_corpus(out) == manifest
+
+
+def check_documents(out: Path, manifest: Manifest, documents: list[str], keep_duplicates: bool) -> None:
+    texts = [text for text in documents if text.strip()]
+    expected = [encode(out, text) for text in (texts if keep_duplicates else dict.fromkeys(texts))]
+    train, heldout = packed_documents(out, "train"), packed_documents(out, "heldout")
+    assert (manifest.train.documents, manifest.heldout.documents) == (len(train), len(heldout))
+    if manifest.heldout_rule == "tail-of-one-document":
+        (tail,) = heldout
+        heads = [number for number, tokens in enumerate(train) if tokens != expected[number]]
+        assert {tuple(train[number] + tail) for number in heads} == {tuple(expected[heads[0]])}
+        assert len(train) == len(expected)
+    else:
+        held = {tuple(tokens) for tokens in heldout}
+        assert [tokens for tokens in expected if tuple(tokens) in held] == heldout
+        assert [tokens for tokens in expected if tuple(tokens) not in held] == train
+
+
+def check_windows(tokens: list[int], count: int, seq_len: int) -> None:
+    windows = [tokens[number * seq_len :][: seq_len + 1] for number in range(count)]
+    assert all(len(window) == seq_len + 1 for window in windows)
+    inputs = [token for window in windows for token in window[:-1]]
+    assert inputs == tokens[: count * seq_len]
+    assert 0 <= len(tokens) - 1 - count * seq_len < seq_len
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
