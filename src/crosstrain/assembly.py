@@ -226,7 +226,7 @@ def make_directory(directory: Path, setting: str) -> Path:
 
 def coordinator_client(url: str) -> ControlClient:
     """A client for people's commands: it does not retry beyond the deadline of each call."""
-    return ControlClient(url, SystemClock(), random.Random().random, lambda seconds: pause(seconds))
+    return ControlClient(url, SystemClock(), random.Random().random, pause)
 
 
 # -- site ---------------------------------------------------------------------------------------------------------------

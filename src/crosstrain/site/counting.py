@@ -6,26 +6,17 @@ and inner state depend on every window, on the order of the steps and on the lea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from crosstrain.clock import SystemClock
 from crosstrain.domain.ids import Generation
-from crosstrain.domain.phase import (
-    PhasePlan,
-    PhaseProgress,
-    PhaseResult,
-    blocks_completed,
-    digest_windows,
-    next_step_windows,
-    sum_windows,
-    window_numbers,
-)
+from crosstrain.domain.phase import PhasePlan, PhaseResult, sum_windows
 from crosstrain.errors import Diverged, IntegrityError
 from crosstrain.site import saved
-from crosstrain.site.plans import check_plan
+from crosstrain.site.phases import check_plan, take_steps
 from crosstrain.site.settings import window_log_path
 from crosstrain.site.trainer import Position, Sink, TensorSpec, Watch
 from crosstrain.storage.weights_file import WeightsFile
@@ -82,34 +73,15 @@ class CountingTrainer:
 
     def run(self, plan: PhasePlan, watch: Watch) -> PhaseResult:
         check_plan(plan, self._position, self._diverged)
-        started = SystemClock().perf()
-        windows = list(window_numbers(plan.blocks))
-        done, stopping = 0, False
-        losses: list[float] = []
-        norms: list[float] = []
-        while True:
-            loss = losses[-1] if losses else None
-            stopping |= watch(PhaseProgress(len(losses), done, blocks_completed(done, plan.blocks), loss))
-            size = next_step_windows(done, plan, stopping)
-            if size == 0:
-                break
-            loss, norm = self._step(plan, len(losses), windows[done : done + size])
-            losses.append(loss)
-            norms.append(norm)
-            done += size
-        return PhaseResult(
-            steps=len(losses),
-            windows=done,
-            tokens=done * self._seq_len,
-            blocks=blocks_completed(done, plan.blocks),
-            windows_digest=digest_windows(done, sum_windows(windows[:done])),
-            losses=tuple(losses),
-            grad_norms=tuple(norms),
-            seconds=SystemClock().perf() - started,
-            stopped=stopping and done < plan.windows,
-        )
+        fed: list[int] = []
 
-    def _step(self, plan: PhasePlan, index: int, windows: list[int]) -> tuple[float, float]:
+        def step(index: int, windows: Sequence[int]) -> tuple[float, float]:
+            fed.extend(windows)
+            return self._step(plan, index, windows)
+
+        return take_steps(plan, self._seq_len, watch, step, lambda: sum_windows(fed))
+
+    def _step(self, plan: PhasePlan, index: int, windows: Sequence[int]) -> tuple[float, float]:
         step = plan.first_step + index
         if self._log:
             with self._log.open("a") as log:

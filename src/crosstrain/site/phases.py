@@ -1,10 +1,25 @@
-"""What every trainer checks before the first step of a phase."""
+"""What is the same for every trainer of a phase: the checks before it, and the order of its steps."""
 
 from __future__ import annotations
 
-from crosstrain.domain.phase import PhasePlan, step_count
+from collections.abc import Callable, Sequence
+
+from crosstrain.clock import SystemClock
+from crosstrain.domain.phase import (
+    PhasePlan,
+    PhaseProgress,
+    PhaseResult,
+    blocks_completed,
+    digest_windows,
+    next_step_windows,
+    step_count,
+    window_numbers,
+)
 from crosstrain.errors import Diverged
-from crosstrain.site.trainer import Position
+from crosstrain.site.trainer import Position, Watch
+
+Step = Callable[[int, Sequence[int]], tuple[float, float]]
+"""Takes optimiser step i of the phase on some windows; returns (mean loss per token, norm of the gradient)."""
 
 
 def check_plan(plan: PhasePlan, position: Position, diverged: bool) -> None:
@@ -26,3 +41,39 @@ def check_plan(plan: PhasePlan, position: Position, diverged: bool) -> None:
         )
     if plan.generation != position.generation:
         raise ValueError(f"expected a plan for generation {position.generation}, found {plan.generation}")
+
+
+def take_steps(plan: PhasePlan, seq_len: int, watch: Watch, step: Step, fed: Callable[[], int]) -> PhaseResult:
+    """Takes the steps of a checked plan until its end, or until `watch` asked to stop and a block is complete.
+
+    Args:
+        seq_len: labels of a window.
+        watch: gives all ranks the same answer.
+        fed: `sum_windows` of all windows that `step` fed to the model, on all ranks; asked once, after the last step.
+    """
+    started = SystemClock().perf()
+    windows = list(window_numbers(plan.blocks))
+    done, stopping = 0, False
+    losses: list[float] = []
+    norms: list[float] = []
+    while True:
+        blocks = blocks_completed(done, plan.blocks)
+        stopping = watch(PhaseProgress(len(losses), done, blocks, losses[-1] if losses else None)) or stopping
+        size = next_step_windows(done, plan, stopping)
+        if size == 0:
+            break
+        loss, norm = step(len(losses), windows[done : done + size])
+        losses.append(loss)
+        norms.append(norm)
+        done += size
+    return PhaseResult(
+        steps=len(losses),
+        windows=done,
+        tokens=done * seq_len,
+        blocks=blocks,
+        windows_digest=digest_windows(done, fed()),
+        losses=tuple(losses),
+        grad_norms=tuple(norms),
+        seconds=SystemClock().perf() - started,
+        stopped=stopping and done < plan.windows,
+    )

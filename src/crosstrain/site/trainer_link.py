@@ -210,7 +210,8 @@ class InProcessLink(_Link):
         self._take(json.loads(json.dumps({kind: content})))
 
 
-_TAIL = 15  # lines of the log in the message about a trainer that ended
+_TAIL = 30  # lines of the log in the message about a trainer that ended
+_TORCHRUN = "torch/distributed/elastic/multiprocessing/api.py"
 _CLOSE_S = 5.0
 _RECEIVE = 1 << 16
 
@@ -242,6 +243,7 @@ class ProcessLink(_Link):
         self._listener: socket.socket | None = None
         self._socket: socket.socket | None = None
         self._child: Child | None = None
+        self._log_begin = 0
         self._received = b""
         self._unsent = b""
         self._ended = False
@@ -255,6 +257,7 @@ class ProcessLink(_Link):
         self._listener.bind(str(address))
         self._listener.listen(1)
         self._listener.setblocking(False)
+        self._log_begin = self._log.stat().st_size if self._log.exists() else 0
         env = {SOCKET_VARIABLE: str(address), "OMP_NUM_THREADS": str(self._settings.threads)}
         try:
             self._child = spawn([*self._argv, str(settings)], env=env, log=self._log)
@@ -326,10 +329,15 @@ class ProcessLink(_Link):
     def _obituary(self, code: int) -> EnvironmentFault:
         how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         try:
-            tail = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:]
+            with self._log.open("rb") as log:
+                log.seek(self._log_begin)
+                lines = log.read().decode("utf-8", "replace").splitlines()
         except OSError as error:
-            tail = [f"(its log cannot be read: {error})"]
-        return EnvironmentFault("\n".join([f"The trainer ended {how}. Its last words:", *tail]), f"see {self._log}")
+            lines = [f"(its log cannot be read: {error})"]
+        # torchrun's account of how its ranks ended follows their own words, and is longer.
+        end = next((at for at, line in enumerate(lines) if at and _TORCHRUN in line), None)
+        words = "\n".join(lines[:end][-_TAIL:])
+        return EnvironmentFault(f"The trainer ended {how}. Its last words:\n{words}", f"see {self._log}")
 
     def _shut(self) -> None:
         for end in (self._socket, self._listener):

@@ -155,7 +155,11 @@ def _serve(trainer: Trainer, agent: AgentSocket, announcer: Announcer) -> None:
 
 def _follow(trainer: Trainer, announcer: Announcer) -> None:
     while True:
-        command = json.loads(announcer.next())
+        try:
+            command = json.loads(announcer.next())
+        except RuntimeError as error:
+            # One line: how rank 0 ended is in the log above, and worth more.
+            sys.exit(f"rank {os.environ.get('RANK')}: rank 0 is gone: {error}")
         # Rank 0 raised it too, and answers.
         with contextlib.suppress(*ANSWERED):
             perform(trainer, command, lambda _: False, writes=False)

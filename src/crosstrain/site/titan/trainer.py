@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -17,20 +18,10 @@ from torchtitan.config import DebugConfig, ParallelismConfig, TrainingConfig
 from torchtitan.config.configs import CommConfig
 from torchtitan.trainer import Trainer
 
-from crosstrain.clock import SystemClock
 from crosstrain.domain.ids import Generation
-from crosstrain.domain.phase import (
-    PhasePlan,
-    PhaseProgress,
-    PhaseResult,
-    blocks_completed,
-    digest_windows,
-    next_step_windows,
-    sum_windows,
-    window_numbers,
-)
+from crosstrain.domain.phase import PhasePlan, PhaseProgress, PhaseResult, sum_windows
 from crosstrain.errors import Diverged
-from crosstrain.site.plans import check_plan
+from crosstrain.site.phases import check_plan, take_steps
 from crosstrain.site.settings import TrainerSettings, window_log_path
 from crosstrain.site.titan import checkpoint, ranks, weights
 from crosstrain.site.titan.data import TokenWindows, deal
@@ -98,43 +89,28 @@ class TitanTrainer:
         last = max((block.first + block.count for block in plan.blocks), default=0)
         if last > self._train.count:
             raise ValueError(f"expected windows below {self._train.count}, found {last - 1}")
-        started = SystemClock().perf()
-        windows = list(window_numbers(plan.blocks))
-        done, own_sum, stopping = 0, 0, False
-        losses: list[float] = []
-        norms: list[float] = []
-        while True:
-            progress = PhaseProgress(
-                len(losses), done, blocks_completed(done, plan.blocks), losses[-1] if losses else None
-            )
-            stopping = ranks.agree(ranks.rank() == 0 and watch(progress)) or stopping
-            size = next_step_windows(done, plan, stopping)
-            if size == 0:
-                break
-            own_sum += self._step(plan, len(losses), windows[done : done + size])
-            losses.append(self._titan.metrics_processor.loss)
-            norms.append(self._titan.metrics_processor.grad_norm)
-            done += size
-        return PhaseResult(
-            steps=len(losses),
-            windows=done,
-            tokens=done * self._settings.seq_len,
-            blocks=blocks_completed(done, plan.blocks),
-            windows_digest=digest_windows(done, ranks.add_wide(own_sum % (1 << 128))),
-            losses=tuple(losses),
-            grad_norms=tuple(norms),
-            seconds=SystemClock().perf() - started,
-            stopped=stopping and done < plan.windows,
-        )
+        own_sum = 0
 
-    def _step(self, plan: PhasePlan, index: int, windows: Sequence[int]) -> int:
-        """One optimiser step; returns `sum_windows` of what this rank was fed."""
-        titan, step = self._titan, plan.first_step + index
-        shares = deal(windows, self._settings.micro_batch, ranks.world(), ranks.rank())
-        own = [window for share in shares for window in share]
+        def step(index: int, windows: Sequence[int]) -> tuple[float, float]:
+            nonlocal own_sum
+            shares = deal(windows, self._settings.micro_batch, ranks.world(), ranks.rank())
+            own = [window for share in shares for window in share]
+            self._write_log(plan.generation, plan.first_step + index, own)
+            own_sum += sum_windows(own)
+            return self._step(plan, index, shares)
+
+        def agreed(progress: PhaseProgress) -> bool:
+            return ranks.agree(ranks.rank() == 0 and watch(progress))
+
+        return take_steps(plan, self._settings.seq_len, agreed, step, lambda: ranks.add_wide(own_sum % (1 << 128)))
+
+    def _write_log(self, generation: Generation, step: int, windows: list[int]) -> None:
         if self._log:
-            self._log.write(" ".join(map(str, (plan.generation, step, ranks.rank(), *own))) + "\n")
+            self._log.write(" ".join(map(str, (generation, step, ranks.rank(), *windows))) + "\n")
             self._log.flush()
+
+    def _step(self, plan: PhasePlan, index: int, shares: list[Sequence[int]]) -> tuple[float, float]:
+        titan, step = self._titan, plan.first_step + index
         titan.gradient_accumulation_steps = len(shares)
         titan.lr_schedulers.set(plan.learning_rates[index])
         titan.step = step + 1
@@ -147,12 +123,12 @@ class TitanTrainer:
             if "Loss is not finite" not in str(error):
                 raise
             raise Diverged(f"Step {step}: {error}", "load a generation, or restore") from error
-        norm = titan.metrics_processor.grad_norm
-        if not torch.isfinite(torch.tensor(norm)):
+        loss, norm = titan.metrics_processor.loss, titan.metrics_processor.grad_norm
+        if not math.isfinite(norm):
             raise Diverged(f"Step {step}: the gradient's norm is {norm}.", "load a generation, or restore")
         self._unusable = False
         self._position = Position(plan.generation, step + 1, "restored")
-        return sum_windows(own)
+        return loss, norm
 
     def _batches(self, shares: list[Sequence[int]]) -> Iterator[Any]:
         return (self._train.batch(share, self._settings.micro_batch) for share in shares)
@@ -218,7 +194,9 @@ def _build(settings: TrainerSettings) -> Any:
     )
     with warnings.catch_warnings():
         # Sharded random numbers are wrong on the CPU; the weights made here are never trained (`weights.initialise`).
-        warnings.filterwarnings("ignore", "DTensor random operators may not have complete support", UserWarning)
+        warnings.filterwarnings(
+            "ignore", r"DTensor (random operators|manual_seed\(\)) may not have complete support", UserWarning
+        )
         titan = config.build()
     if cpu:
         # torchtitan's divide factor of 1 becomes ReduceOp.PREMUL_SUM, which gloo does not have.
