@@ -23,8 +23,9 @@ from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.domain.ledger import open_epoch
 from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.outer.presets import outer_rule
-from crosstrain.site.agent import Agent, Parts
+from crosstrain.site.agent import Agent
 from crosstrain.site.heartbeat import Board, Heartbeat
+from crosstrain.site.machine import Parts
 from crosstrain.site.order import BlockOrder
 from crosstrain.site.settings import TrainerSettings
 from crosstrain.site.spool import Spool

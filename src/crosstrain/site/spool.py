@@ -24,6 +24,7 @@ from crosstrain.storage.durable import disk_faults, sync_directory
 from crosstrain.wire.messages import ContributionRequest
 
 KEPT_CHECKPOINTS = 2
+CHECKPOINT = "checkpoint-"
 
 
 class Pending(BaseModel):
@@ -86,24 +87,32 @@ class Spool:
                 path.unlink()
 
     def next_checkpoint(self) -> Path:
-        return self.directory / f"checkpoint-{self.note.checkpoints}"
+        """Where to write the next checkpoint; never where one is that a crash left uncounted."""
+        number = self.note.checkpoints
+        while self._checkpoint(number).exists():
+            number += 1
+        return self._checkpoint(number)
 
     def newest_checkpoint(self) -> Path | None:
         """The newest complete checkpoint; a crash in the middle of one leaves the one before it."""
-        for number in range(self.note.checkpoints, max(-1, self.note.checkpoints - KEPT_CHECKPOINTS - 1), -1):
-            path = self.directory / f"checkpoint-{number}"
-            if (path / saved.MARKER).exists():
-                return path
-        return None
+        numbers = sorted(self._checkpoint_numbers(), reverse=True)
+        complete = (self._checkpoint(number) for number in numbers)
+        return next((path for path in complete if (path / saved.MARKER).exists()), None)
 
-    def checkpoint_made(self) -> None:
-        """Counts the checkpoint at `next_checkpoint` and removes those that are too old."""
-        made = self.note.checkpoints
+    def checkpoint_made(self, path: Path) -> None:
+        """Counts a checkpoint that is complete and removes those that are too old."""
+        made = int(path.name.removeprefix(CHECKPOINT))
         self.write(self.note.model_copy(update={"checkpoints": made + 1}))
-        for path in self.directory.glob("checkpoint-*"):
-            number = path.name.removeprefix("checkpoint-")
-            if not number.isdigit() or int(number) <= made - KEPT_CHECKPOINTS:
-                shutil.rmtree(path)
+        for number in self._checkpoint_numbers():
+            if number <= made - KEPT_CHECKPOINTS:
+                shutil.rmtree(self._checkpoint(number))
+
+    def _checkpoint(self, number: int) -> Path:
+        return self.directory / f"{CHECKPOINT}{number}"
+
+    def _checkpoint_numbers(self) -> list[int]:
+        names = (path.name.removeprefix(CHECKPOINT) for path in self.directory.glob(f"{CHECKPOINT}*"))
+        return [int(name) for name in names if name.isdecimal()]
 
     def remember(self, token: Token, contribution: ContributionRequest) -> None:
         """Notes finished work before it is sent."""
