@@ -130,6 +130,22 @@ def test_a_single_document_is_cut_near_its_end(tmp_path: Path, out: Path, option
     assert len(heldout) == round(0.1 * (len(train) + len(heldout)))
 
 
+@pytest.mark.parametrize("heldout", [0.001, 0.99])
+def test_a_tokenizer_is_trained_on_a_single_document_too(heldout: float, tmp_path: Path, out: Path) -> None:
+    book = write(tmp_path / "book.txt", "".join(TEXTS))
+    manifest = build([book], out, BuildOptions(vocab=280, seq_len=16, heldout=heldout, workers=1))
+    assert manifest.vocab_size == 280
+    assert manifest.train.windows and manifest.heldout.windows
+
+
+def test_a_tokenizer_is_trained_on_a_bounded_sample(articles: Path, tmp_path: Path) -> None:
+    options = BuildOptions(vocab=260, seq_len=16, workers=1, shard_bytes=1000, sample_bytes=3000)
+    first, second = (build([articles], tmp_path / name, options) for name in "ab")
+    assert first == second
+    whole = build([articles], tmp_path / "whole", replace(options, sample_bytes=1 << 20))
+    assert whole.tokenizer_sha256 != first.tokenizer_sha256
+
+
 def test_nothing_is_held_out_if_asked(articles: Path, out: Path, options: BuildOptions) -> None:
     manifest = build([articles], out, replace(options, heldout=0.0))
     assert (manifest.heldout.tokens, manifest.heldout_rule) == (0, "none")

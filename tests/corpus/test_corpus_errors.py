@@ -84,6 +84,7 @@ def test_a_worker_process_reports_the_same(tmp_path: Path, out: Path, options: B
         ({"heldout": float("nan")}, "--heldout is a fraction"),
         ({"workers": 0}, "--workers must be at least 1"),
         ({"eot": "<stop>"}, r"no end-of-text token named <stop>"),
+        ({"field": "body", "tokenizer": None, "vocab": 280}, "'body' is not a string"),
         ({"field": "body"}, "'body' is not a string"),
     ],
 )

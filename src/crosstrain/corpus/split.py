@@ -90,7 +90,11 @@ def _choose(unique: _Unique, fraction: float, seq_len: int) -> tuple[npt.NDArray
     copies = int(unique.copies[longest])
     room = min(int(unique.tokens[longest]) - 1, (total - seq_len - 1) // copies)
     if room < seq_len + 1:
-        _require(total, 3 * (seq_len + 2), "a window in each split with documents of these lengths", seq_len)
+        raise UsageError(
+            f"The text is too short to hold documents out: {total} tokens were found in {len(chosen)} different documents "
+            f"of at most {unique.tokens[longest]}, and no choice of them leaves {seq_len + 1} on both sides.",
+            "give more text, a smaller --seq-len, or --heldout 0",
+        )
     chosen[longest] = CUT
     return chosen, "tail-of-one-document", min(max(round(fraction * total), seq_len + 1), room)
 
