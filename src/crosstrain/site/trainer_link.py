@@ -74,7 +74,7 @@ class TrainerLink(Protocol):
     """A trainer as the agent sees it."""
 
     def start(self) -> None:
-        """Starts the trainer; `Ready` comes when it is built.
+        """Starts the trainer, also after it ended or was closed; `Ready` comes when it is built.
 
         Raises:
             EnvironmentFault: it cannot be started.
@@ -111,11 +111,15 @@ class _Link:
     """What both links share: one command at a time, and the events that answers become."""
 
     def __init__(self) -> None:
+        self._number = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """To the state before a trainer's start."""
         self._events: deque[LinkEvent] = deque()
         self._ready = False
         self._closed = False
         self._op: str | None = None
-        self._number = 0
 
     def submit(self, op: str, **arguments: Any) -> None:
         if not self._ready or self._op:
@@ -165,6 +169,7 @@ class InProcessLink(_Link):
         self._stopped = -1
 
     def start(self) -> None:
+        self.close()
         self._started = True
 
     @property
@@ -179,8 +184,9 @@ class InProcessLink(_Link):
     def close(self) -> None:
         if self._trainer and self._started:
             self._trainer.close()
-        self._started = self._ready = False
-        self._events.clear()
+        self._trainer = self._command = None
+        self._started = False
+        self._forget()
 
     def _send(self, command: Command) -> None:
         if command["op"] == "stop":
@@ -246,9 +252,11 @@ class ProcessLink(_Link):
         self._log_begin = 0
         self._received = b""
         self._unsent = b""
-        self._ended = False
+        self._ended = True
 
     def start(self) -> None:
+        self.close()
+        self._received = self._unsent = b""
         # Not in the site's directory: a socket's path has room for 108 bytes.
         self._directory = Path(tempfile.mkdtemp(prefix="crosstrain-"))
         address, settings = self._directory / "trainer", self._directory / "settings.json"
@@ -264,10 +272,11 @@ class ProcessLink(_Link):
         except EnvironmentFault:
             self._clear()
             raise
+        self._ended = False
 
     @property
     def alive(self) -> bool:
-        return self._child is not None and not self._ended
+        return not self._ended
 
     @property
     def pid(self) -> int | None:
@@ -292,7 +301,7 @@ class ProcessLink(_Link):
                 self._child.wait(_CLOSE_S)
             self._child.kill_group()
         self._clear()
-        self._events.clear()
+        self._forget()
 
     def _send(self, command: Command) -> None:
         self._unsent += json.dumps(command).encode() + b"\n"
@@ -327,7 +336,7 @@ class ProcessLink(_Link):
         self._clear()
 
     def _obituary(self, code: int) -> EnvironmentFault:
-        how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        how = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with exit code {code}"
         try:
             with self._log.open("rb") as log:
                 log.seek(self._log_begin)

@@ -96,6 +96,8 @@ def forget(optimizers: Any) -> None:
     """Makes the inner optimiser fresh."""
     for optimizer in optimizers:
         optimizer.state.clear()
+        # torchtitan makes no room for moments (`_inner_tensors`) while there are gradients of the last step.
+        optimizer.zero_grad(set_to_none=True)
 
 
 def _tensors(weights: Weights, optimizers: Any, inner: bool) -> dict[str, Any]:

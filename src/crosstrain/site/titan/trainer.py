@@ -181,7 +181,8 @@ def _build(settings: TrainerSettings) -> Any:
             seq_len=settings.seq_len,
             max_norm=settings.inner.clip_norm,
             mixed_precision_param=settings.inner.dtype,
-            disable_cuda_graphs=cpu,
+            # Graphs keep gradients and inputs at fixed places, which loading and evaluating in between were not tried with.
+            disable_cuda_graphs=True,
         ),
         # The default, spmd_types, needs torch 2.14 with more than one rank.
         parallelism=ParallelismConfig(spmd_backend="partial_dtensor"),
