@@ -16,7 +16,7 @@ from crosstrain.domain.generation import GenerationRecord, is_finished
 from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Token
 from crosstrain.domain.instruction import Instruction, Work, WorkView, decide_work
 from crosstrain.domain.lease import Demand, GrantSize, Lease, LeaseState
-from crosstrain.domain.site import time_to_live
+from crosstrain.domain.site import APART, time_to_live
 from crosstrain.domain.verdict import Verdict
 from crosstrain.errors import Refused
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
@@ -160,7 +160,8 @@ def _size(
     live = lease_store.in_state(connection, LeaseState.LIVE)
     holders = {lease.site for lease in live}
     with service.presences.lock:
-        present = {seen.site for seen in service.presences.sessions.values()} | {name}
+        taking_part = [seen for seen in service.presences.sessions.values() if seen.beat.phase not in APART]
+        present = {seen.site for seen in taking_part} | {name}
     demands = {row["name"]: _demand(service, row) for row in site_store.sites(connection) if row["name"] in present}
     close = lease_rules.expected_close(
         opened_at,

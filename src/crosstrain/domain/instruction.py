@@ -73,6 +73,8 @@ def decide_work(view: WorkView) -> Instruction:
         return Instruction(
             Work.INITIALISE, "no generation exists yet: this site makes generation 0 from the run's seed"
         )
+    if view.finished and not view.must_evaluate:
+        return Instruction(Work.FINISHED, view.finished.reason)
     if view.closing is not None:
         return Instruction(Work.WAIT, f"waiting for generation {view.current + 1} to be merged: {view.closing}")
     if view.contributed:
@@ -81,8 +83,6 @@ def decide_work(view: WorkView) -> Instruction:
         return Instruction(Work.ADOPT, f"generation {view.current} is current")
     if view.must_evaluate:
         return Instruction(Work.EVALUATE, f"generation {view.current} has no held-out measure yet")
-    if view.finished:
-        return Instruction(Work.FINISHED, view.finished.reason)
     if not view.start:
         return Instruction(Work.WAIT, view.start.reason, view.start.until)
     if view.drain:

@@ -32,6 +32,10 @@ class Phase(StrEnum):
     DRAINING = "draining"
 
 
+APART = frozenset({Phase.BOOTING, Phase.INITIALISING, Phase.DRAINING})
+"""Phases in which a session neither takes part in the round nor is about to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long, in milliseconds, a phase may go without progress."""
@@ -125,5 +129,5 @@ class Attendance:
             self.token is None
             and not self.contributed
             and not self.asked
-            and self.phase not in (Phase.BOOTING, Phase.DRAINING, Phase.INITIALISING)
+            and self.phase not in APART
         )
