@@ -34,6 +34,7 @@ class RunSection(Section):
     """What is trained for how long."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "run"
+    """Shown to people."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of generation 0 and of the order of blocks."""
     rounds: Count = 100
@@ -48,16 +49,27 @@ class ModelSection(Section):
     """A dense Qwen3, in the field names of its Hugging Face config.json."""
 
     vocab_size: Count
+    """At least the corpus's; `crosstrain init` writes it."""
     hidden_size: Count = 1024
+    """Width of the residual stream."""
     intermediate_size: Count = 3072
+    """Width of the feed-forward layer."""
     num_hidden_layers: Count = 28
+    """Transformer layers."""
     num_attention_heads: Count = 16
+    """Query heads; a multiple of `num_key_value_heads`."""
     num_key_value_heads: Count = 8
+    """Key and value heads."""
     head_dim: Count = 128
+    """Width of one head."""
     rope_theta: Positive = 1e6
+    """Base of the rotary position encoding."""
     max_position_embeddings: Count = 40960
+    """Longest sequence; at least the corpus's `seq_len`."""
     rms_norm_eps: Positive = 1e-6
+    """Epsilon of the RMS norms."""
     tie_word_embeddings: bool = True
+    """Whether the output head is the embedding matrix."""
     attention: Literal["sdpa", "flex"] = "sdpa"
     """`sdpa`: plain causal over the packed window, on CPU and GPU alike. `flex`: GPU only."""
 
@@ -83,14 +95,19 @@ class InnerSection(Section):
     steps: Count = 100
     """H."""
     optimizer: Literal["adamw", "muon"] = "adamw"
+    """The inner optimiser."""
     lr: Positive = 3e-4
     """Peak learning rate (Muon: of the hidden matrices)."""
     adam_lr: Positive = 3e-4
     """Muon only: peak learning rate of embeddings, norms and the output head, which AdamW trains."""
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    """AdamW's decay rates of the first and second moment."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.1
+    """Decoupled weight decay."""
     clip_norm: Positive = 1.0
+    """The gradient of a step is scaled down to this norm."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Global steps over which the learning rate rises linearly to its peak."""
     min_lr_factor: Fraction = 0.1
     """The cosine ends at this fraction of the peak, at global step `run.rounds` x `inner.steps`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -101,10 +118,13 @@ class OuterSection(Section):
     """The outer step m' = beta m + eta D, w' = w + beta m' + eta D. Unset values come from `run.preset`."""
 
     eta: Annotated[float, Field(gt=0.0, le=2.0)] | None = None
+    """Outer learning rate of a round with two or more contributions."""
     beta: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    """Outer momentum of such a round, at the end of the ramp."""
     solo_eta: Annotated[float, Field(gt=0.0, le=2.0)] | None = None
     """eta of a round with a single contribution."""
     solo_beta: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    """beta of such a round; not ramped."""
     ramp: Fraction | None = None
     """beta grows linearly from 0 over this fraction of the planned inner steps; 0 means constant."""
 
@@ -128,7 +148,9 @@ class WireSection(Section):
     """What crosses the network."""
 
     weights: Literal["bf16", "fp32"] = "bf16"
+    """What sites download; the coordinator's own weights are float32."""
     delta: Literal["bf16", "fp32"] = "bf16"
+    """What sites upload."""
 
 
 class HeldoutSection(Section):
@@ -142,7 +164,9 @@ class LeaseSection(Section):
     """Liveness: TTL = max(floor, 2.5 x seconds between progress reports + 2 x RTT)."""
 
     heartbeat_s: Seconds = 5.0
+    """Seconds between two heartbeats; also the least interval that the TTL is computed from."""
     ttl_floor_s: Seconds = 30.0
+    """The shortest TTL of a lease."""
     boot_patience_s: Seconds = 900.0
     """A lease kept over a restart survives this long without progress while the trainer boots."""
     phase_patience_s: Seconds = 1800.0
@@ -155,15 +179,20 @@ class CoordinatorSection(Section):
     """The coordinator's machine."""
 
     dir: str = "coordinator"
+    """Database and blobs; on a local disk, relative to RUN.toml."""
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8470
+    """Port to listen on; 0 takes a free one."""
     keep_generations: Annotated[int, Field(ge=2)] = 1000
+    """Has no effect yet: every generation and every contribution is kept."""
 
 
 class SiteSection(Section):
     """A site's machine; `[site]` holds defaults, `[sites.NAME]` what differs at one site."""
 
     url: str = "http://127.0.0.1:8470"
+    """Address of the coordinator."""
     dir: str = "sites"
     """Spool and checkpoints; the site's name is appended."""
     corpus: str | None = None
@@ -175,6 +204,7 @@ class SiteSection(Section):
     accumulate: Count = 1
     """A: forward passes per optimiser step. A step takes B x W x A windows."""
     threads: Count = 1
+    """CPU threads of each rank."""
     launch: tuple[str, ...] = ()
     """Words put before the trainer's command, for example ["nice", "-n", "5"] or ["apptainer", "exec", "image.sif"]."""
     margin_s: Annotated[float, Field(ge=0.0)] = 60.0

@@ -1,0 +1,49 @@
+# make demo    a whole run on this machine: a coordinator and several sites as local processes
+# make test    all tests; fails below 95 % coverage, branches counted, of the domain and of the outer step
+# make check   formatting, lint, types, layers
+# make docs    writes docs/reference again from the code
+# make clean   removes caches, build output and demo-run; the environment stays (to renew it: rm -r .venv)
+#
+# Every target first makes .venv if it is missing or older than pyproject.toml and constraints.txt.
+# make PYTHON=python3.12 chooses the interpreter; make test TESTS=tests/domain runs a part, without the coverage limit.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+TESTS :=
+COVERAGE := --cov=crosstrain.domain --cov=crosstrain.outer --cov-branch --cov-fail-under=95
+
+.PHONY: help .venv demo test check docs clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+.venv: $(STAMP)
+
+# The stamp is written last, so an interrupted installation is taken up again.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than Python 3.11" >&2; \
+	    echo "hint: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/crosstrain demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(if $(TESTS),$(TESTS),$(COVERAGE))
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(STAMP)
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage build dist demo-run
+	find src tests docs benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
