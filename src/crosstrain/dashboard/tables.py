@@ -1,0 +1,56 @@
+"""The two tables that sum a run up: what became of the leases of each site, and how good each generation is."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.table import Table
+
+from crosstrain.dashboard.wording import NOTHING, number
+from crosstrain.wire.messages import SiteStatus, StatusReply
+
+_COUNTED = ("entries", "grants", "granted_blocks", "merged_blocks", "lost_blocks", "ttl_expiries")
+_HEADS = ("entries", "grants", "granted", "merged", "lost", "expiries")
+
+
+def ledger_table(status: StatusReply) -> Table:
+    """One row per site and a row of totals, in the columns of arXiv 2610.03457, Table 3.
+
+    Granted, merged and lost count blocks; what is neither merged nor lost is leased, or contributed and not merged yet.
+    """
+    table = _table("Blocks by site")
+    table.add_column("site", no_wrap=True)
+    for head in ("ranks", "RTT ms", *_HEADS):
+        table.add_column(head, justify="right")
+    for site in status.sites:
+        table.add_row(site.name, str(site.ranks), number(site.rtt_ms, 1), *map(str, _counts(site)))
+    table.add_section()
+    totals = [sum(column) for column in zip(*map(_counts, status.sites), strict=True)] or [0] * len(_COUNTED)
+    ranks = sum(site.ranks for site in status.sites)
+    table.add_row("total", str(ranks), "", *map(str, totals), style="bold")
+    return table
+
+
+def heldout_table(status: StatusReply) -> Table:
+    """One row per generation; a dash where no site has measured it yet."""
+    table = _table("Held-out text by generation")
+    for head in ("generation", "step", "tokens", "sites", "loss", "perplexity"):
+        table.add_column(head, justify="right")
+    for record in status.generations:
+        table.add_row(
+            str(record.generation),
+            f"{record.global_step:,}",
+            f"{record.tokens:,}",
+            str(record.contributions) if record.generation else NOTHING,
+            number(record.loss, 4),
+            number(record.perplexity),
+        )
+    return table
+
+
+def _counts(site: SiteStatus) -> list[int]:
+    return [getattr(site, name) for name in _COUNTED]
+
+
+def _table(title: str) -> Table:
+    look = box.SIMPLE_HEAD
+    return Table(title=title, title_justify="left", title_style="bold", box=look, pad_edge=False, show_edge=False)
