@@ -401,4 +401,4 @@ def test_the_window_log_holds_every_step(engine: str, settings: TrainerSettings,
     trainer.load(bench.initial, Generation(3))
     trainer.run(plan((4, 3), (9, 2), per_step=4, first_step=5, generation=3), never)
     trainer.close()
-    assert window_log_path(tmp_path / "windows", 0).read_text() == "3 5 0 4 5 6 9\n3 6 0 10\n"
+    assert window_log_path(tmp_path / "windows", 0).read_text() == "0 3 5 0 4 5 6 9\n0 3 6 0 10\n"

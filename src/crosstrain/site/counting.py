@@ -16,7 +16,7 @@ from crosstrain.domain.ids import Generation
 from crosstrain.domain.phase import PhasePlan, PhaseResult, sum_windows
 from crosstrain.errors import Diverged, IntegrityError
 from crosstrain.site import saved
-from crosstrain.site.phases import check_plan, take_steps
+from crosstrain.site.phases import check_plan, take_steps, window_line
 from crosstrain.site.settings import window_log_path
 from crosstrain.site.trainer import Position, Sink, TensorSpec, Watch
 from crosstrain.storage.weights_file import WeightsFile
@@ -85,7 +85,7 @@ class CountingTrainer:
         step = plan.first_step + index
         if self._log:
             with self._log.open("a") as log:
-                log.write(" ".join(map(str, [plan.generation, step, 0, *windows])) + "\n")
+                log.write(window_line(plan, step, 0, windows))
         apart = self._weights - np.stack([_target(window) for window in windows])
         gradient = apart.mean(axis=0)
         loss, norm = 0.5 * float((apart**2).sum(axis=1).mean()), float(np.linalg.norm(gradient))

@@ -77,3 +77,8 @@ def take_steps(plan: PhasePlan, seq_len: int, watch: Watch, step: Step, fed: Cal
         seconds=SystemClock().perf() - started,
         stopped=stopping and done < plan.windows,
     )
+
+
+def window_line(plan: PhasePlan, step: int, rank: int, windows: Sequence[int]) -> str:
+    """One line of a rank's window log: token, generation, global step, rank, then the windows of the step."""
+    return " ".join(map(str, (plan.token, plan.generation, step, rank, *windows))) + "\n"

@@ -21,7 +21,7 @@ from torchtitan.trainer import Trainer
 from crosstrain.domain.ids import Generation
 from crosstrain.domain.phase import PhasePlan, PhaseProgress, PhaseResult, sum_windows
 from crosstrain.errors import Diverged
-from crosstrain.site.phases import check_plan, take_steps
+from crosstrain.site.phases import check_plan, take_steps, window_line
 from crosstrain.site.settings import TrainerSettings, window_log_path
 from crosstrain.site.titan import checkpoint, ranks, weights
 from crosstrain.site.titan.data import TokenWindows, deal
@@ -95,7 +95,7 @@ class TitanTrainer:
             nonlocal own_sum
             shares = deal(windows, self._settings.micro_batch, ranks.world(), ranks.rank())
             own = [window for share in shares for window in share]
-            self._write_log(plan.generation, plan.first_step + index, own)
+            self._write_log(plan, plan.first_step + index, own)
             own_sum += sum_windows(own)
             return self._step(plan, index, shares)
 
@@ -104,9 +104,9 @@ class TitanTrainer:
 
         return take_steps(plan, self._settings.seq_len, agreed, step, lambda: ranks.add_wide(own_sum % (1 << 128)))
 
-    def _write_log(self, generation: Generation, step: int, windows: list[int]) -> None:
+    def _write_log(self, plan: PhasePlan, step: int, windows: list[int]) -> None:
         if self._log:
-            self._log.write(" ".join(map(str, (generation, step, ranks.rank(), *windows))) + "\n")
+            self._log.write(window_line(plan, step, ranks.rank(), windows))
             self._log.flush()
 
     def _step(self, plan: PhasePlan, index: int, shares: list[Sequence[int]]) -> tuple[float, float]:
