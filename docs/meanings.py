@@ -1,0 +1,81 @@
+"""What the reference pages say about names that the code does not explain in words; `generate.py` checks them against it."""
+
+from __future__ import annotations
+
+from crosstrain.coordinator.sessions import FIELD_HELP
+from crosstrain.domain.events import EventKind
+
+ROUTES = {
+    "POST /v1/sessions": "Open a session of a site; older sessions of the site are over.",
+    "POST /v1/sessions/{session}/beat": "Renew the session's lease, report phase and progress, hear what is urgent.",
+    "POST /v1/sessions/{session}/next": "Ask what to do; leases blocks if the answer is `train`.",
+    "POST /v1/sessions/{session}/initial": "Name the uploaded weights of generation 0.",
+    "POST /v1/sessions/{session}/evaluation": "Report the held-out measure of a generation.",
+    "POST /v1/sessions/{session}/end": "Leave; leases still held are given back.",
+    "POST /v1/leases/{token}/contribution": "Contribute the uploaded delta of a lease.",
+    "POST /v1/leases/{token}/release": "Give a lease back untrained.",
+    "GET /v1/status": "One snapshot of the run.",
+    "GET /v1/blobs/{digest}": "The bytes of a blob; `Range` is honoured.",
+    "HEAD /v1/blobs/{digest}": "Whether a blob is there, and its size.",
+    "GET /v1/blobs/{digest}/received": "Bytes held of an upload: where the sender continues.",
+    "PUT /v1/blobs/{digest}": "The next part of an upload, at `offset` of `total` bytes.",
+}
+
+PROBLEMS = {
+    "contributed-already": "The lease was contributed before, with another content.",
+    "coordinator-fault": "The coordinator's disk is full or read-only; clients repeat the request.",
+    "error": "An error without a kind of its own.",
+    "fenced": "The lease belongs to another session: a newer one of this site took over.",
+    "http": "No such path or method.",
+    "integrity": "Bytes that do not have the digest or size announced.",
+    "malformed": "The request does not fit its model; the detail names the field.",
+    "missing-blob": "The blob that is named was not uploaded.",
+    "part-too-large": "A part of an upload has more bytes than one request may have.",
+    "superseded": "The session is over, or another coordinator serves the run.",
+    "unknown-generation": "There is no such generation.",
+    "unknown-lease": "There is no such lease.",
+    "unknown-session": "There is no such session.",
+    "upload-gap": "A part starts behind what is held.",
+    "version-mismatch": "The site speaks another version of the protocol.",
+    "wrong-file": "The blob is no readable safetensors file of the type expected.",
+    "wrong-model": "The delta's tensors are not those of the model.",
+    **{f"{name.replace('_', '-')}-mismatch": f"`{name}` differs: {hint}." for name, hint in FIELD_HELP.items()},
+}
+
+JUDGEMENTS = {
+    "lease-over": "The lease is not live any more.",
+    "stale-base": "Another generation is current, or the round is closed.",
+    "not-finite": "The delta or the training loss holds NaN or infinity.",
+    "norm": "The delta's norm is more than `round.norm_limit` times the running median.",
+    "wrong-base": "Not the generation of the lease.",
+    "wrong-blocks": "No block, or more than were leased.",
+    "wrong-windows": "Not the windows that so many blocks have.",
+    "wrong-tokens": "No token, or more than the windows have.",
+    "wrong-steps": "No step, or more than windows.",
+}
+
+EVENTS = {
+    EventKind.GRANTED: "Blocks were leased.",
+    EventKind.EXPIRED: "Nothing was heard of the holder's progress for its time to live.",
+    EventKind.RELEASED: "The holder gave blocks back, left, was superseded, or the round closed without it.",
+    EventKind.REFUSED: "The contribution was refused; its blocks are available again.",
+    EventKind.CONTRIBUTED: "The contribution was accepted.",
+    EventKind.MERGED: "The generation with the blocks' training was published.",
+    EventKind.DROPPED: "A contribution was dropped before the merge; no rule of this version does it.",
+    EventKind.COORDINATOR_STARTED: "A coordinator took the run over.",
+    EventKind.SESSION_OPENED: "A site registered.",
+    EventKind.SESSION_ENDED: "A site left.",
+    EventKind.ROUND_OPENED: "Not written by this version: a round opens when its base generation is published.",
+    EventKind.ROUND_CLOSED: "The contributions of a round were frozen; the merge began.",
+    EventKind.PUBLISHED: "A generation was published.",
+    EventKind.EVALUATED: "A generation was measured on held-out text.",
+    EventKind.EPOCH_OPENED: "The corpus was merged to its last block; the next pass began.",
+    EventKind.FINISHED: "The run is over.",
+}
+
+OTHER_EXITS = {
+    0: "Success.",
+    1: "The answer is no (`crosstrain audit` found problems), or a bug that printed a traceback.",
+    130: "Interrupted by Ctrl-C.",
+    141: "The reader of the output went away, for example `head`.",
+}
