@@ -33,7 +33,8 @@ from crosstrain.corpus.options import BuildOptions
 from crosstrain.corpus.reading import stdlib_sources
 from crosstrain.errors import Unreachable
 from crosstrain.runfile import Local, write_run_file
-from crosstrain.site.trainer_link import Done, LinkEvent, ProcessLink
+from crosstrain.site.process_link import ProcessLink
+from crosstrain.site.trainer_link import Done, LinkEvent
 from crosstrain.wire.messages import StatusReply
 
 MICRO_BATCH = 8

@@ -27,9 +27,10 @@ from crosstrain.site.agent import Agent
 from crosstrain.site.heartbeat import Board, Heartbeat
 from crosstrain.site.machine import Parts
 from crosstrain.site.order import BlockOrder
+from crosstrain.site.process_link import ProcessLink
 from crosstrain.site.settings import TrainerSettings
 from crosstrain.site.spool import Spool
-from crosstrain.site.trainer_link import ProcessLink, TrainerLink
+from crosstrain.site.trainer_link import TrainerLink
 from crosstrain.storage import ledger_store, run_store
 from crosstrain.storage.database import Database, open_sqlite
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore
@@ -261,6 +262,7 @@ def trainer_settings(files: RunFiles, manifest: Manifest, name: str, directory: 
         work_dir=directory / "work",
         threads=site.threads,
         window_log=directory / "windows" if site.record_windows else None,
+        engine=files.config.inner.engine,
     )
 
 

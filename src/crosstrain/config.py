@@ -110,6 +110,11 @@ class InnerSection(Section):
     """Global steps over which the learning rate rises linearly to its peak."""
     min_lr_factor: Fraction = 0.1
     """The cosine ends at this fraction of the peak, at global step `run.rounds` x `inner.steps`."""
+    engine: Literal["titan", "counting"] = "titan"
+    """`titan` trains the model with torchtitan. `counting` is a stand-in without torch, to rehearse a run - network, queues,
+    leases, walltimes - without spending accelerator hours; it learns nothing of language."""
+    rehearsal_step_s: Annotated[float, Field(ge=0.0)] = 0.0
+    """`counting` only: how long an optimiser step is made to last."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of the forward and backward arithmetic; weights and optimiser state are float32."""
 

@@ -14,7 +14,8 @@ from crosstrain.config import ModelSection
 from crosstrain.corpus import tokenizer
 from crosstrain.domain.generation import GenerationRecord
 from crosstrain.errors import EnvironmentFault, UsageError
-from crosstrain.site.trainer_link import Done, Failed, ProcessLink, Ready
+from crosstrain.site.process_link import ProcessLink
+from crosstrain.site.trainer_link import Done, Failed, Ready
 from crosstrain.storage import run_store
 from crosstrain.storage.durable import disk_faults
 from crosstrain.storage.object_store import LocalObjectStore

@@ -19,9 +19,10 @@ from crosstrain.domain.ids import Generation
 from crosstrain.domain.phase import window_numbers
 from crosstrain.errors import Diverged, IntegrityError
 from crosstrain.site.commands import plan_to_json, result_from_json
+from crosstrain.site.process_link import ProcessLink
 from crosstrain.site.settings import TrainerSettings, window_log_path
 from crosstrain.site.trainer import Trainer
-from crosstrain.site.trainer_link import Failed, ProcessLink, Ready
+from crosstrain.site.trainer_link import Failed, Ready
 from crosstrain.storage.weights_file import Entry, WeightsFile, WeightsWriter
 
 __all__ = ["kill_agent"]

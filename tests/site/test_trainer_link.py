@@ -20,13 +20,13 @@ from crosstrain.domain.phase import PhasePlan
 from crosstrain.errors import Diverged, EnvironmentFault, IntegrityError, UsageError
 from crosstrain.site.commands import plan_to_json, position_from_json, result_from_json
 from crosstrain.site.counting import CountingTrainer
+from crosstrain.site.process_link import ProcessLink
 from crosstrain.site.settings import TrainerSettings, window_log_path
 from crosstrain.site.trainer_link import (
     Done,
     Failed,
     InProcessLink,
     LinkEvent,
-    ProcessLink,
     Progress,
     Ready,
     TrainerLink,
@@ -309,7 +309,8 @@ from pathlib import Path
 from crosstrain.clock import pause
 from crosstrain.site.commands import plan_to_json
 from crosstrain.site.settings import TrainerSettings
-from crosstrain.site.trainer_link import Done, ProcessLink, Progress, Ready
+from crosstrain.site.process_link import ProcessLink
+from crosstrain.site.trainer_link import Done, Progress, Ready
 from tests.site.bench import plan, until
 
 directory, moment, ranks = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

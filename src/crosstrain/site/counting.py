@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from crosstrain.clock import pause
 from crosstrain.domain.ids import Generation
 from crosstrain.domain.phase import PhasePlan, PhaseResult, sum_windows
 from crosstrain.errors import Diverged, IntegrityError
@@ -37,9 +38,11 @@ class CountingTrainer:
     Args:
         seq_len: tokens that a window counts for.
         window_log: as `TrainerSettings.window_log`.
+        step_s: how long an optimiser step is made to last.
     """
 
-    def __init__(self, seq_len: int, window_log: Path | None = None) -> None:
+    def __init__(self, seq_len: int, window_log: Path | None = None, step_s: float = 0.0) -> None:
+        self._step_s = step_s
         self._seq_len = seq_len
         self._log = window_log and window_log_path(window_log, 0)
         self._weights = np.zeros(_SIZE, np.float32)
@@ -86,6 +89,8 @@ class CountingTrainer:
         if self._log:
             with self._log.open("a") as log:
                 log.write(window_line(plan, step, 0, windows))
+        if self._step_s:
+            pause(self._step_s)
         apart = self._weights - np.stack([_target(window) for window in windows])
         gradient = apart.mean(axis=0)
         loss, norm = 0.5 * float((apart**2).sum(axis=1).mean()), float(np.linalg.norm(gradient))

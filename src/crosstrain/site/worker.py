@@ -126,7 +126,7 @@ def _build(settings: TrainerSettings, world: int) -> tuple[Trainer, Announcer]:
     if settings.engine == "counting":
         if world > 1:
             raise UsageError(f"The counting trainer has one rank, found {world}.", "set site.ranks = 1")
-        return CountingTrainer(settings.seq_len, settings.window_log), _Alone()
+        return CountingTrainer(settings.seq_len, settings.window_log, settings.inner.rehearsal_step_s), _Alone()
     from crosstrain.site.titan.ranks import CommandChannel
     from crosstrain.site.titan.trainer import TitanTrainer
 
