@@ -187,4 +187,6 @@ def partition_problem(spans: Iterable[Span], blocks: int) -> str | None:
         if span.start > expected:
             return f"epoch {span.epoch}: positions {expected} .. {span.start} are in no state"
         expected = span.stop
+    if expected > blocks:
+        return f"positions {blocks} .. {expected} are beyond the last block"
     return None if expected == blocks else f"positions {expected} .. {blocks} are in no state"
