@@ -74,6 +74,8 @@ def judge_claim(
     if claim.windows not in window_counts:
         expected = " or ".join(str(count) for count in sorted(window_counts))
         return _no("wrong-windows", f"{claim.blocks} blocks have {expected} windows, found {claim.windows}")
+    if claim.windows_digest.partition(":")[0] != str(claim.windows):
+        return _no("wrong-windows", f"the windows' digest {claim.windows_digest} is not of {claim.windows} windows")
     if not 1 <= claim.tokens <= claim.windows * seq_len:
         return _no("wrong-tokens", f"expected 1 to {claim.windows * seq_len} tokens, found {claim.tokens}")
     if not 1 <= claim.steps <= claim.windows:
