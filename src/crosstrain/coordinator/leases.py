@@ -126,7 +126,7 @@ def _view(
     finished = is_finished(number, settings.rounds, int(run["epoch"]), settings.epochs)
     if run["finished_at"] is not None:
         finished = Verdict(True, str(run["finished_reason"]))
-    open_since = Instant(opened["opened_at"]) if opened else now
+    begun = (lease_store.round_begun(connection, current.number) if current else None) or now
     contributors = (
         [row["site"] for row in lease_store.accepted(connection, current.number)] if current is not None else []
     )
@@ -139,8 +139,8 @@ def _view(
         start=_start(service, current, now),
         closing=opened["reason"] if opened and opened["closing_at"] and not opened["published_at"] else None,
         contributed=name in contributors,
-        size=_size(service, connection, name, int(run["epoch"]), open_since, request.max_blocks, now),
-        drain=outer_round.must_drain(open_since, service.rules, now),
+        size=_size(service, connection, name, int(run["epoch"]), begun, request.max_blocks, now),
+        drain=outer_round.must_drain(begun, service.rules, now),
         barrier=service.barrier,
     )
 
@@ -150,7 +150,7 @@ def _size(
     connection: Connection,
     name: SiteName,
     epoch: int,
-    opened_at: Instant,
+    begun_at: Instant,
     max_blocks: int | None,
     now: Instant,
 ) -> GrantSize | None:
@@ -164,7 +164,7 @@ def _size(
         present = {seen.site for seen in taking_part} | {name}
     demands = {row["name"]: _demand(service, row) for row in site_store.sites(connection) if row["name"] in present}
     close = lease_rules.expected_close(
-        opened_at,
+        begun_at,
         [(lease, demands[lease.site].rate if lease.site in demands else None) for lease in live],
         list(demands.values()),
     )

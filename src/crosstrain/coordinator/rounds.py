@@ -35,7 +35,7 @@ def close_if_due(service: Service, now: Instant) -> GenerationRecord | None:
             service.barrier = Verdict(False, reason)
             return None
         if opened["closing_at"] is None:
-            view = _view(service, connection, current, Instant(opened["opened_at"]))
+            view = _view(service, connection, current, now)
             service.barrier = outer_round.may_close(view, service.rules, now)
             if not service.barrier:
                 return None
@@ -53,7 +53,7 @@ def _close(service: Service, connection: Connection, generation: Generation, rea
     run_store.log(connection, EventKind.ROUND_CLOSED, reason, now, generation=generation)
 
 
-def _view(service: Service, connection: Connection, current: GenerationRecord, opened_at: Instant) -> RoundView:
+def _view(service: Service, connection: Connection, current: GenerationRecord, now: Instant) -> RoundView:
     live = lease_store.in_state(connection, LeaseState.LIVE)
     contributors = {SiteName(row["site"]) for row in lease_store.accepted(connection, current.number)}
     tokens = {lease.session: lease.token for lease in live}
@@ -70,7 +70,7 @@ def _view(service: Service, connection: Connection, current: GenerationRecord, o
         )
     return RoundView(
         current.number,
-        opened_at,
+        lease_store.round_begun(connection, current.number) or now,
         tuple(sorted(contributors)),
         tuple(lease.site for lease in live),
         attendance,

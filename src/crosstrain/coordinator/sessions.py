@@ -79,15 +79,14 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
         row = require_open_session(connection, session)
         lease = lease_store.find(connection, Token(request.token)) if request.token is not None else None
         current = run_store.newest_generation(connection)
-        opened = run_store.newest_round(connection)
+        begun = lease_store.round_begun(connection, current.number) if current else None
     alive = lease is not None and lease.state is LeaseState.LIVE and lease.session == session
     heard = Beat(request.phase, request.done, request.total, request.loss, request.detail, request.rtt_ms)
     presence = note_presence(service, session, SiteName(row), heard, now)
     if lease is not None and alive:
         with service.presences.lock:
             service.presences.deadlines[lease.token] = site.deadline(presence, lease.ttl_ms, service.patience)
-    is_open = opened is not None and opened["published_at"] is None
-    drain = outer_round.must_drain(Instant(opened["opened_at"]), service.rules, now) if opened and is_open else None
+    drain = outer_round.must_drain(begun, service.rules, now) if begun is not None else None
     if request.token is not None and not alive:
         reason = f"lease {request.token} is {lease.state if lease else 'unknown'}"
     else:

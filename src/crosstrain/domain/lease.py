@@ -122,18 +122,19 @@ def _share(mine: Demand, others: Sequence[Demand]) -> float:
 
 
 def expected_close(
-    opened_at: Instant, leases: Sequence[tuple[Lease, float | None]], demands: Sequence[Demand]
+    begun_at: Instant, leases: Sequence[tuple[Lease, float | None]], demands: Sequence[Demand]
 ) -> Instant | None:
     """When the round can be expected to close.
 
     The pace is set by whoever can end a full phase first, but no lease that is already out is outrun.
 
     Args:
+        begun_at: when the round began, now if it did not yet.
         leases: live leases of the round, each with its site's rate in blocks per second.
         demands: all live sites.
     """
     ends = [lease.granted_at + 1000 * lease.blocks / rate for lease, rate in leases if rate]
     full = [demand.seconds for demand in demands if demand.seconds is not None]
     if full:
-        ends.append(opened_at + 1000 * min(full))
+        ends.append(begun_at + 1000 * min(full))
     return Instant(round(max(ends))) if ends else None

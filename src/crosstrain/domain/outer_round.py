@@ -15,7 +15,7 @@ class BarrierRules:
     """Durations in milliseconds.
 
     Attributes:
-        cutoff_ms: after this a round with a contribution closes, whoever is still training.
+        cutoff_ms: this long after its beginning a round with a contribution closes, whoever is still training.
         drain_ms: holders are asked to stop this long before the cutoff.
         join_patience_ms: how long a round waits for live sites that have not asked yet.
         start_sites: generation 0 is held back until this many sites are there ...
@@ -35,6 +35,8 @@ class RoundView:
 
     Attributes:
         generation: the generation that leases of this round start from.
+        begun_at: when the first lease was granted that is live or contributed; a round that nobody trains in takes no
+            time, however long all sites are in their queues.
         contributions: sites whose contribution was accepted.
         holders: sites with a live lease, in the order of grant.
         attendance: all live sessions.
@@ -42,7 +44,7 @@ class RoundView:
     """
 
     generation: Generation
-    opened_at: Instant
+    begun_at: Instant
     contributions: tuple[SiteName, ...]
     holders: tuple[SiteName, ...]
     attendance: tuple[Attendance, ...]
@@ -51,7 +53,7 @@ class RoundView:
 
 def may_close(view: RoundView, rules: BarrierRules, now: Instant) -> Verdict:
     """Whether the next generation can be made from the contributions that are in."""
-    cutoff = Instant(view.opened_at + rules.cutoff_ms)
+    cutoff = Instant(view.begun_at + rules.cutoff_ms)
     if not view.contributions:
         if view.holders:
             return Verdict(False, f"waiting for the first contribution, from {_names(view.holders)}")
@@ -64,7 +66,7 @@ def may_close(view: RoundView, rules: BarrierRules, now: Instant) -> Verdict:
             False, f"waiting for {_names(view.holders)} to contribute; at the cutoff the round closes without", cutoff
         )
     coming = [attendant.site for attendant in view.attendance if attendant.on_its_way]
-    patience = Instant(max(view.opened_at, view.settled_at) + rules.join_patience_ms)
+    patience = Instant(max(view.begun_at, view.settled_at) + rules.join_patience_ms)
     if coming and now < patience:
         return Verdict(False, f"waiting for {_names(coming)} to ask for work; then the round closes without", patience)
     sites = len(view.contributions)
@@ -83,9 +85,9 @@ def may_start(sites: Sequence[SiteName], first_came_at: Instant, rules: BarrierR
     )
 
 
-def must_drain(opened_at: Instant, rules: BarrierRules, now: Instant) -> Verdict:
+def must_drain(begun_at: Instant, rules: BarrierRules, now: Instant) -> Verdict:
     """Whether holders should stop at their next block boundary."""
-    cutoff = Instant(opened_at + rules.cutoff_ms)
+    cutoff = Instant(begun_at + rules.cutoff_ms)
     if now >= cutoff - rules.drain_ms:
         return Verdict(True, "the round's cutoff is near: stop at the next block boundary and contribute", cutoff)
     return Verdict(False, "the round has time", Instant(cutoff - rules.drain_ms))

@@ -145,6 +145,14 @@ def granted_blocks(connection: Connection, generation: Generation) -> int:
     )
 
 
+def round_begun(connection: Connection, generation: Generation) -> Instant | None:
+    """When the first lease of a round was granted that is live or contributed."""
+    counted = [state.value for state in (LeaseState.LIVE, LeaseState.CONTRIBUTED, LeaseState.MERGED)]
+    query = select(func.min(_leases.granted_at)).where(_leases.generation == generation, _leases.state.in_(counted))
+    begun = connection.execute(query).scalar()
+    return None if begun is None else Instant(begun)
+
+
 def _lease(row: RowMapping) -> Lease:
     return Lease(
         Token(row["token"]),
