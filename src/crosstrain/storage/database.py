@@ -6,15 +6,18 @@ started on the same database) cannot write any more, whatever it believes.
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, select, update
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DatabaseError, OperationalError
-from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
 from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded
 from crosstrain.storage import schema
@@ -92,8 +95,10 @@ def open_sqlite(path: Path | None, *, read_only: bool = False) -> Database:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
         refuse_network_file_system(path.parent)
-        target = f"file:{_quote(path)}?mode={'ro' if read_only else 'rwc'}&uri=true"
-        engine = create_engine(f"sqlite:///{target}", connect_args={"check_same_thread": False, "timeout": 30})
+        # Not by a URL of SQLAlchemy's: it undoes the quoting, and a path with ? or # would name another file.
+        target = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rwc'}"
+        connect = partial(sqlite3.connect, target, uri=True, timeout=30, check_same_thread=False)
+        engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
     event.listen(engine, "connect", _configure_read_only if read_only else _configure)
     event.listen(engine, "begin", _begin_read_only if read_only else _begin)
     try:
@@ -154,10 +159,6 @@ def _storage_faults() -> Iterator[None]:
             f"The database cannot be written: {error.orig}.",
             "free disk space or restore the permissions of `coordinator.dir`; nothing was lost",
         ) from error
-
-
-def _quote(path: Path) -> str:
-    return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def _configure(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
