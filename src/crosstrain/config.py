@@ -214,6 +214,8 @@ class SiteSection(Section):
     """Words put before the trainer's command, for example ["nice", "-n", "5"] or ["apptainer", "exec", "image.sif"]."""
     margin_s: Annotated[float, Field(ge=0.0)] = 60.0
     """Kept free before the job's end, on top of the measured time of checkpoint and upload."""
+    checkpoint_s: Seconds = 600.0
+    """A phase that takes longer is saved this often at a block boundary; a restarted site goes on from there."""
     record_windows: bool = False
     """Ranks append the number of every window they train to `windows-*.log` in the site's directory."""
 

@@ -168,6 +168,7 @@ class _Story:
                 "granted_blocks": totals[row["name"], EventKind.GRANTED.value],
                 "merged_blocks": totals[row["name"], EventKind.MERGED.value],
                 "lost_blocks": sum(totals[row["name"], kind.value] for kind in lost),
+                "shed_blocks": totals[row["name"], EventKind.SHED.value],
             }
             for name, blocks in expected.items():
                 if row[name] != blocks:

@@ -89,6 +89,7 @@ def _record(
     site_store.observe_phase(connection, lease.site, claim.blocks / taken_s, 1000 * seconds / claim.steps)
     with service.presences.lock:
         service.presences.deadlines.pop(lease.token, None)
+        service.presences.shedding.pop(lease.token, None)
         seen = service.presences.sessions.get(lease.session)
     if seen is not None and seen.beat.rtt_ms > 0:
         site_store.observe_rtt(connection, lease.site, seen.beat.rtt_ms)

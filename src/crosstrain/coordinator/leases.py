@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, RowMapping
+from sqlalchemy import Connection
 
-from crosstrain.coordinator import sessions
+from crosstrain.coordinator import sessions, shedding
 from crosstrain.coordinator.service import Service
-from crosstrain.domain import lease as lease_rules
-from crosstrain.domain import ledger, outer_round
-from crosstrain.domain.block import BlockState
+from crosstrain.coordinator.view import work_view
+from crosstrain.domain import ledger
 from crosstrain.domain.events import EventKind
-from crosstrain.domain.generation import GenerationRecord, is_finished
-from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Token
-from crosstrain.domain.instruction import Instruction, Work, WorkView, decide_work
-from crosstrain.domain.lease import Demand, GrantSize, Lease, LeaseState
-from crosstrain.domain.site import APART, time_to_live
-from crosstrain.domain.verdict import Verdict
+from crosstrain.domain.generation import GenerationRecord
+from crosstrain.domain.ids import Instant, SessionId, SiteName, Token
+from crosstrain.domain.instruction import Instruction, Work, decide_work
+from crosstrain.domain.lease import Lease, LeaseState
+from crosstrain.domain.site import time_to_live
 from crosstrain.errors import Refused
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.wire import messages
@@ -36,13 +35,16 @@ def next_work(service: Service, session: SessionId, request: messages.NextReques
         lease = lease_store.live_of_session(connection, session)
         if lease is not None and request.holds == lease.generation:
             return _train(connection, lease, "this lease is already yours")
-        instruction = decide_work(_view(service, connection, session, name, current, request, now))
+        instruction = decide_work(work_view(service, connection, session, name, current, request, now))
         if lease is not None and instruction.work is not Work.ADOPT:
             reason = f"{name} holds generation {request.holds}, the lease starts from {lease.generation}"
             sessions.give_back(service, connection, lease, EventKind.RELEASED, reason, now)
-        if instruction.work is Work.TRAIN and current is not None:
-            lease = _grant(service, connection, session, name, current, instruction, now)
-            return _train(connection, lease, instruction.reason)
+        if instruction.work in (Work.TRAIN, Work.RESUME) and current is not None:
+            wanted = request.resume.spans if instruction.work is Work.RESUME and request.resume else None
+            lease = _grant(service, connection, session, name, current, instruction, wanted, now)
+            return _train(connection, lease, instruction.reason, instruction.work)
+        if instruction.starving:
+            shedding.ask_for_a_tail(service, connection, name)
     _remember(service, session, current, instruction)
     return _reply(service, current, instruction, now)
 
@@ -109,76 +111,6 @@ def require_own_lease(connection: Connection, token: Token, session: SessionId) 
     return lease
 
 
-def _view(
-    service: Service,
-    connection: Connection,
-    session: SessionId,
-    name: SiteName,
-    current: GenerationRecord | None,
-    request: messages.NextRequest,
-    now: Instant,
-) -> WorkView:
-    opened = run_store.newest_round(connection)
-    run = run_store.load(connection)
-    assert run is not None
-    settings = service.config.run
-    number = current.number if current else Generation(0)
-    finished = is_finished(number, settings.rounds, int(run["epoch"]), settings.epochs)
-    if run["finished_at"] is not None:
-        finished = Verdict(True, str(run["finished_reason"]))
-    begun = (lease_store.round_begun(connection, current.number) if current else None) or now
-    contributors = (
-        [row["site"] for row in lease_store.accepted(connection, current.number)] if current is not None else []
-    )
-    return WorkView(
-        current=current.number if current else None,
-        holds=Generation(request.holds) if request.holds is not None else None,
-        initialiser_elsewhere=_initialiser_elsewhere(service, session),
-        must_evaluate=current is not None and _must_evaluate(service, connection, session, current.number),
-        finished=finished,
-        start=_start(service, current, now),
-        closing=opened["reason"] if opened and opened["closing_at"] and not opened["published_at"] else None,
-        contributed=name in contributors,
-        size=_size(service, connection, name, int(run["epoch"]), begun, request.max_blocks, now),
-        drain=outer_round.must_drain(begun, service.rules, now),
-        barrier=service.barrier,
-    )
-
-
-def _size(
-    service: Service,
-    connection: Connection,
-    name: SiteName,
-    epoch: int,
-    begun_at: Instant,
-    max_blocks: int | None,
-    now: Instant,
-) -> GrantSize | None:
-    free = ledger_store.counts(connection, epoch)[BlockState.AVAILABLE]
-    if free == 0:
-        return None
-    live = lease_store.in_state(connection, LeaseState.LIVE)
-    holders = {lease.site for lease in live}
-    with service.presences.lock:
-        taking_part = [seen for seen in service.presences.sessions.values() if seen.beat.phase not in APART]
-        present = {seen.site for seen in taking_part} | {name}
-    demands = {row["name"]: _demand(service, row) for row in site_store.sites(connection) if row["name"] in present}
-    close = lease_rules.expected_close(
-        begun_at,
-        [(lease, demands[lease.site].rate if lease.site in demands else None) for lease in live],
-        list(demands.values()),
-    )
-    others = [demand for site, demand in demands.items() if site != name and site not in holders]
-    left = None if close is None else max(0.0, (close - now) / 1000)
-    return lease_rules.size_grant(demands[name], others, free, left, max_blocks)
-
-
-def _demand(service: Service, row: RowMapping) -> Demand:
-    steps, block_windows = service.config.inner.steps, service.corpus.block_windows
-    full = lease_rules.full_phase_blocks(steps, row["windows_per_step"], block_windows)
-    return Demand(SiteName(row["name"]), full, row["rate"])
-
-
 def _grant(
     service: Service,
     connection: Connection,
@@ -186,14 +118,18 @@ def _grant(
     name: SiteName,
     current: GenerationRecord,
     instruction: Instruction,
+    wanted: Sequence[tuple[int, int, int]] | None,
     now: Instant,
 ) -> Lease:
     token = lease_store.next_token(connection)
     run = run_store.load(connection)
     site = site_store.find(connection, name)
     assert run is not None and site is not None
-    spans = ledger_store.available(connection, int(run["epoch"]), instruction.blocks)
-    change = ledger.grant(spans, instruction.blocks, token)
+    if wanted is None:
+        spans = ledger_store.available(connection, int(run["epoch"]), instruction.blocks)
+        change = ledger.grant(spans, instruction.blocks, token)
+    else:
+        change = ledger.grant_again(ledger_store.are_available(connection, wanted), wanted, token)
     interval = max(service.heartbeat_ms, site["progress_ms"] or 0)
     ttl = time_to_live(service.ttl_floor_ms, interval, site["rtt_ms"] or 0)
     lease = Lease(token, name, session, current.number, current.global_step, instruction.blocks, now, ttl)
@@ -206,10 +142,10 @@ def _grant(
     return lease
 
 
-def _train(connection: Connection, lease: Lease, reason: str) -> messages.NextReply:
+def _train(connection: Connection, lease: Lease, reason: str, work: Work = Work.TRAIN) -> messages.NextReply:
     info = sessions.lease_info(connection, lease)
     return messages.NextReply(
-        work="train", reason=reason, generation=lease.generation, global_step=lease.global_step, lease=info
+        work=work.value, reason=reason, generation=lease.generation, global_step=lease.global_step, lease=info
     )
 
 
@@ -243,26 +179,3 @@ def _remember(service: Service, session: SessionId, current: GenerationRecord | 
                 asked_generation=current.number if asked and current is not None else presence.asked_generation,
                 answer=instruction.reason,
             )
-
-
-def _initialiser_elsewhere(service: Service, session: SessionId) -> bool:
-    with service.presences.lock:
-        initialiser = service.presences.initialiser
-        return initialiser is not None and initialiser != session and initialiser in service.presences.sessions
-
-
-def _must_evaluate(service: Service, connection: Connection, session: SessionId, current: Generation) -> bool:
-    if service.config.heldout.windows == 0 or run_store.evaluation(connection, current) is not None:
-        return False
-    with service.presences.lock:
-        evaluator = service.presences.evaluators.get(current)
-        return evaluator is None or evaluator == session or evaluator not in service.presences.sessions
-
-
-def _start(service: Service, current: GenerationRecord | None, now: Instant) -> Verdict:
-    if current is None or current.number > 0:
-        return Verdict(True, "the run has started")
-    with service.presences.lock:
-        present = [seen.site for seen in service.presences.sessions.values()]
-        came = service.presences.first_came_at or now
-    return outer_round.may_start(present, came, service.rules, now)

@@ -13,7 +13,7 @@ from pathlib import Path
 from crosstrain.clock import Clock
 from crosstrain.config import RunConfig
 from crosstrain.domain.block import Corpus
-from crosstrain.domain.ids import Generation, Instant, SessionId, Token
+from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Token
 from crosstrain.domain.outer_round import BarrierRules
 from crosstrain.domain.site import Patience, Presence
 from crosstrain.domain.verdict import Verdict
@@ -30,6 +30,7 @@ class Presences:
     Attributes:
         deadlines: when each live lease lapses.
         evaluators: which session takes the held-out measure of a generation.
+        shedding: leases whose holder is asked to shed a part, and for whom.
         initialiser: which session makes generation 0.
         first_came_at: when the first site registered since the coordinator started.
     """
@@ -38,6 +39,7 @@ class Presences:
     sessions: dict[SessionId, Presence] = field(default_factory=dict)
     deadlines: dict[Token, Instant] = field(default_factory=dict)
     evaluators: dict[Generation, SessionId] = field(default_factory=dict)
+    shedding: dict[Token, SiteName] = field(default_factory=dict)
     initialiser: SessionId | None = None
     first_came_at: Instant | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from crosstrain import __version__
+from crosstrain.coordinator import shedding
 from crosstrain.coordinator.service import Service
 from crosstrain.domain import outer_round, site
 from crosstrain.domain.block import BlockState
@@ -81,11 +82,15 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
         current = run_store.newest_generation(connection)
         begun = lease_store.round_begun(connection, current.number) if current else None
     alive = lease is not None and lease.state is LeaseState.LIVE and lease.session == session
-    heard = Beat(request.phase, request.done, request.total, request.loss, request.detail, request.rtt_ms)
+    heard = Beat(
+        request.phase, request.done, request.total, request.loss, request.detail, request.rtt_ms, request.blocks
+    )
     presence = note_presence(service, session, SiteName(row), heard, now)
     if lease is not None and alive:
         with service.presences.lock:
             service.presences.deadlines[lease.token] = site.deadline(presence, lease.ttl_ms, service.patience)
+    if lease is not None and alive and request.kept is not None:
+        shedding.take_answer(service, session, lease.token, request.kept, now)
     drain = outer_round.must_drain(begun, service.rules, now) if begun is not None else None
     if request.token is not None and not alive:
         reason = f"lease {request.token} is {lease.state if lease else 'unknown'}"
@@ -94,6 +99,7 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
     return messages.BeatReply(
         lease_alive=alive or request.token is None,
         drain=bool(drain),
+        shed=lease is not None and alive and shedding.is_asked(service, lease.token),
         reason=reason,
         generation=None if current is None else current.number,
         heartbeat_ms=service.heartbeat_ms,
@@ -174,6 +180,7 @@ def give_back(
     run_store.log_change(connection, change, lease.token, lease.site, lease.session, lease.generation, reason, now)
     with service.presences.lock:
         service.presences.deadlines.pop(lease.token, None)
+        service.presences.shedding.pop(lease.token, None)
     return lost
 
 

@@ -122,6 +122,7 @@ def _site_row(
         leased_blocks=held(row["name"], LeaseState.LIVE),
         contributed_blocks=held(row["name"], LeaseState.CONTRIBUTED),
         lost_blocks=row["lost_blocks"],
+        shed_blocks=row["shed_blocks"],
         ttl_expiries=row["ttl_expiries"],
         tokens=row["tokens"],
     )

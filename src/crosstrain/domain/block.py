@@ -26,6 +26,7 @@ TRANSITIONS: dict[EventKind, tuple[BlockState, BlockState]] = {
     EventKind.EXPIRED: (BlockState.LEASED, BlockState.AVAILABLE),
     EventKind.RELEASED: (BlockState.LEASED, BlockState.AVAILABLE),
     EventKind.REFUSED: (BlockState.LEASED, BlockState.AVAILABLE),
+    EventKind.SHED: (BlockState.LEASED, BlockState.AVAILABLE),
     EventKind.CONTRIBUTED: (BlockState.LEASED, BlockState.CONTRIBUTED),
     EventKind.MERGED: (BlockState.CONTRIBUTED, BlockState.MERGED),
     EventKind.DROPPED: (BlockState.CONTRIBUTED, BlockState.AVAILABLE),

@@ -12,6 +12,7 @@ class EventKind(StrEnum):
     EXPIRED = "expired"
     RELEASED = "released"
     REFUSED = "refused"
+    SHED = "shed"
     CONTRIBUTED = "contributed"
     MERGED = "merged"
     DROPPED = "dropped"

@@ -15,6 +15,7 @@ class Work(StrEnum):
     ADOPT = "adopt"
     EVALUATE = "evaluate"
     TRAIN = "train"
+    RESUME = "resume"
     WAIT = "wait"
     FINISHED = "finished"
 
@@ -26,12 +27,14 @@ class Instruction:
     Attributes:
         blocks: how many blocks to lease; only with TRAIN.
         until: when a wait ends by itself, if it does.
+        starving: it waits only because no block is available, so another site may be asked to shed some.
     """
 
     work: Work
     reason: str
     until: Instant | None = None
     blocks: int = 0
+    starving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class WorkView:
         start: whether first leases may be given out.
         closing: why the round is being merged right now, None while it is open.
         contributed: this site's contribution to the open round is in.
+        resumable: blocks that it trained in part before, under a lease that is over, if all of them are available and
+            the generation they were trained from is still current; 0 otherwise.
         size: what it would be granted, None if no block is available.
         drain: whether the round is so near its cutoff that nothing is started.
         barrier: what the round is waiting for.
@@ -60,6 +65,7 @@ class WorkView:
     start: Verdict
     closing: str | None
     contributed: bool
+    resumable: int
     size: GrantSize | None
     drain: Verdict
     barrier: Verdict
@@ -79,6 +85,9 @@ def decide_work(view: WorkView) -> Instruction:
         return Instruction(Work.WAIT, f"waiting for generation {view.current + 1} to be merged: {view.closing}")
     if view.contributed:
         return Instruction(Work.WAIT, f"contributed; {view.barrier.reason}", view.barrier.until)
+    if view.resumable and view.start and not view.drain:
+        reason = f"the {view.resumable} blocks of its saved phase are still available"
+        return Instruction(Work.RESUME, reason, blocks=view.resumable)
     if view.holds != view.current:
         return Instruction(Work.ADOPT, f"generation {view.current} is current")
     if view.must_evaluate:
@@ -88,7 +97,6 @@ def decide_work(view: WorkView) -> Instruction:
     if view.drain:
         return Instruction(Work.WAIT, "the round is about to close; waiting for the next", view.drain.until)
     if view.size is None:
-        return Instruction(
-            Work.WAIT, f"every block of the epoch is leased or contributed; {view.barrier.reason}", view.barrier.until
-        )
+        reason = f"every block of the epoch is leased or contributed; {view.barrier.reason}"
+        return Instruction(Work.WAIT, reason, view.barrier.until, starving=True)
     return Instruction(Work.TRAIN, view.size.reason, blocks=view.size.blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -43,6 +43,26 @@ class Lease:
     granted_at: Instant
     ttl_ms: int
     state: LeaseState = LeaseState.LIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The blocks of a live lease that its holder did not report as trained yet."""
+
+    token: Token
+    untouched: int
+
+
+MIN_TAIL = 2
+"""Untouched blocks of which a holder, keeping the nearer half, still gives one up."""
+
+
+def whom_to_ask(tails: Sequence[Tail], asked: Collection[Token]) -> Token | None:
+    """The lease whose holder is asked to shed: the largest untouched tail, unless a request is out already."""
+    if any(tail.token in asked for tail in tails):
+        return None
+    largest = max(tails, key=lambda tail: (tail.untouched, -tail.token), default=None)
+    return largest.token if largest is not None and largest.untouched >= MIN_TAIL else None
 
 
 @dataclass(frozen=True, slots=True)

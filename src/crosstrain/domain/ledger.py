@@ -96,6 +96,32 @@ def grant(available: Sequence[Span], blocks: int, token: Token) -> Change:
     return Change(tuple(removed), tuple(added), tuple(facts))
 
 
+def grant_again(available: Sequence[Span], wanted: Sequence[tuple[int, int, int]], token: Token) -> Change:
+    """Leases exactly the wanted (epoch, start, stop), in the order of training.
+
+    Raises:
+        ValueError: a wanted range is not inside one of the available spans.
+    """
+    added: list[Span] = []
+    facts: list[Fact] = []
+    left = sorted(wanted)
+    for span in sorted(available):
+        _require(span, EventKind.GRANTED)
+        at = span.start
+        for epoch, start, stop in [r for r in left if r[0] == span.epoch and at <= r[1] and r[2] <= span.stop]:
+            left.remove((epoch, start, stop))
+            if at < start:
+                added.append(span.part(at, start, BlockState.AVAILABLE, None))
+            added.append(span.part(start, stop, BlockState.LEASED, token))
+            facts.append(Fact(EventKind.GRANTED, epoch, start, stop))
+            at = stop
+        if at < span.stop:
+            added.append(span.part(at, span.stop, BlockState.AVAILABLE, None))
+    if left:
+        raise ValueError(f"{left} are not available")
+    return Change(tuple(sorted(available)), tuple(added), tuple(facts))
+
+
 def split(held: Sequence[Span], blocks: int) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
     """The first `blocks` blocks of a lease in the order of training, and the rest."""
     prefix: list[Span] = []
@@ -130,9 +156,20 @@ def contribute(held: Sequence[Span], blocks: int, neighbours: Sequence[Span] = (
     return settle(held, {EventKind.CONTRIBUTED: prefix, EventKind.RELEASED: rest}, neighbours)
 
 
-def settle(held: Sequence[Span], arrows: dict[EventKind, Sequence[Span]], neighbours: Sequence[Span] = ()) -> Change:
-    """Moves parts of `held` along several arrows at once; `arrows` must cover `held`."""
-    owned: list[Span] = []
+def shed(held: Sequence[Span], kept: int, neighbours: Sequence[Span] = ()) -> Change:
+    """Keeps the first `kept` blocks of a lease and makes the rest available."""
+    prefix, rest = split(held, kept)
+    return settle(held, {EventKind.SHED: rest}, neighbours, stay=prefix)
+
+
+def settle(
+    held: Sequence[Span],
+    arrows: dict[EventKind, Sequence[Span]],
+    neighbours: Sequence[Span] = (),
+    stay: Sequence[Span] = (),
+) -> Change:
+    """Moves parts of `held` along several arrows at once; `arrows` and `stay` together must cover `held`."""
+    owned: list[Span] = list(stay)
     free: list[Span] = []
     facts: list[Fact] = []
     for kind, spans in arrows.items():

@@ -139,6 +139,35 @@ def sum_windows(windows: Iterable[int]) -> int:
     return total % _MODULUS
 
 
+def join_digests(first: str, second: str) -> str:
+    """Digest of two multisets of windows together.
+
+    Raises:
+        ValueError: one is no digest of `digest_windows`.
+    """
+    (count_a, sum_a), (count_b, sum_b) = first.split(":"), second.split(":")
+    return digest_windows(int(count_a) + int(count_b), int(sum_a, 16) + int(sum_b, 16))
+
+
 def digest_windows(count: int, total: int) -> str:
     """Digest of a multiset of windows from its size and `sum_windows`."""
     return f"{count}:{total % _MODULUS:032x}"
+
+
+def join_results(first: PhaseResult, second: PhaseResult) -> PhaseResult:
+    """What two consecutive segments of one phase did together."""
+    return PhaseResult(
+        steps=first.steps + second.steps,
+        windows=first.windows + second.windows,
+        tokens=first.tokens + second.tokens,
+        blocks=first.blocks + second.blocks,
+        windows_digest=join_digests(first.windows_digest, second.windows_digest),
+        losses=first.losses + second.losses,
+        grad_norms=first.grad_norms + second.grad_norms,
+        seconds=first.seconds + second.seconds,
+        stopped=second.stopped,
+    )
+
+
+NOTHING = PhaseResult(0, 0, 0, 0, digest_windows(0, 0))
+"""The result of a phase that has not begun."""

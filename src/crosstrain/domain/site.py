@@ -58,6 +58,7 @@ class Beat:
         loss: newest training loss in nats per token.
         detail: a short text for people, for example an upload's rate.
         rtt_ms: the client's measure of one round trip.
+        blocks: how many blocks of its lease are trained.
     """
 
     phase: Phase
@@ -66,6 +67,7 @@ class Beat:
     loss: float | None = None
     detail: str = ""
     rtt_ms: float = 0.0
+    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,4 @@ class Attendance:
     @property
     def on_its_way(self) -> bool:
         """Alive, past booting, and neither holding a lease, nor heard in this round, nor told to wait."""
-        return (
-            self.token is None
-            and not self.contributed
-            and not self.asked
-            and self.phase not in APART
-        )
+        return self.token is None and not self.contributed and not self.asked and self.phase not in APART

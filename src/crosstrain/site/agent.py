@@ -41,6 +41,7 @@ class Agent:
         self._base: Digest | None = None
         self._failures = 0
         self._contributed = 0
+        self._kept: dict[int, messages.LeaseInfo] = {}
         self._machine.go(self._register)
 
     @property
@@ -79,7 +80,7 @@ class Agent:
     # -- coming -----------------------------------------------------------------------------------------------------
 
     def _register(self) -> Pause:
-        pending = self._p.spool.note.pending
+        pending, partial = self._p.spool.note.pending, self._p.spool.note.partial
         request = messages.RegisterRequest(
             protocol=messages.PROTOCOL,
             version=self._p.version,
@@ -88,14 +89,15 @@ class Agent:
             windows_per_step=self._p.site.windows_per_step,
             fingerprint=self._p.fingerprint,
             inner_state="restored" if self._p.spool.newest_checkpoint() else "fresh",
-            holding=(pending.token,) if pending else (),
+            holding=tuple(work.token for work in (pending, partial and partial.lease) if work),
         )
         reply = self._p.api.register(request, self._p.connect_s)
         self._machine.session = SessionId(reply.session)
         self._machine.say(f"session {reply.session} of run {reply.run}, inner state {request.inner_state}")
-        if pending and pending.token in {lease.token for lease in reply.kept}:
-            self._p.board.hold(Token(pending.token))
-        elif pending:
+        self._kept = {lease.token: lease for lease in reply.kept}
+        if reply.kept:
+            self._p.board.hold(Token(reply.kept[0].token))
+        if pending and pending.token not in self._kept:
             self._machine.say(f"the work of lease {pending.token} came too late; its blocks were given back")
             self._p.spool.forget()
         self._p.begin_heartbeat(self._machine.session, reply.heartbeat_ms)
@@ -110,9 +112,9 @@ class Agent:
     def _await_ready(self) -> Pause:
         match self._p.link.poll():
             case Ready():
-                checkpoint = self._p.spool.newest_checkpoint()
+                checkpoint = self._p.spool.checkpoint_to_restore()
                 if checkpoint is None:
-                    return self._machine.go(self._send_pending)
+                    return self._machine.go(self._take_up)
                 return self._machine.command("restore", self._restored, directory=str(checkpoint))
             case Failed(error):
                 return self._trainer_failed(error, "its start")
@@ -120,10 +122,16 @@ class Agent:
 
     def _restored(self, _value: dict[str, Any]) -> Pause:
         self._machine.say("inner optimiser state restored")
-        return self._machine.go(self._send_pending)
+        return self._machine.go(self._take_up)
 
-    def _send_pending(self) -> Pause:
-        return self._machine.go(self._phase.send_pending if self._p.spool.note.pending else self._ask)
+    def _take_up(self) -> Pause:
+        """Goes on where an earlier session of this site was interrupted."""
+        note = self._p.spool.note
+        if note.pending:
+            return self._machine.go(self._phase.send_pending)
+        if note.partial and note.partial.lease.token in self._kept:
+            return self._phase.resume(self._kept[note.partial.lease.token], note.partial)
+        return self._machine.go(self._ask)
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
@@ -133,7 +141,12 @@ class Agent:
         enough = may_begin(left, pace, margin)
         if self.stop_reason or not enough:
             return self._finish(self.stop_reason or enough.reason)
-        request = messages.NextRequest(holds=self._holds, max_blocks=blocks_that_fit(left, pace, margin))
+        partial = self._p.spool.note.partial
+        request = messages.NextRequest(
+            holds=self._holds,
+            max_blocks=blocks_that_fit(left, pace, margin),
+            resume=None if partial is None else partial.lease,
+        )
         reply = self._p.api.next_work(self._machine.session, request)
         self._machine.say(f"{reply.work}: {reply.reason}")
         match reply.work:
@@ -145,6 +158,9 @@ class Agent:
                 self._p.board.show(Phase.EVALUATING)
                 windows = self._p.config.heldout.windows
                 return self._machine.command("evaluate", self._evaluated, windows=windows)
+            case "resume":
+                assert reply.lease is not None and partial is not None
+                return self._phase.resume(reply.lease, partial)
             case "train":
                 assert reply.lease is not None and self._base is not None
                 self._holds = None  # from here on the weights are of no generation
@@ -172,6 +188,7 @@ class Agent:
     def _adopt(self, reply: messages.NextReply) -> Pause:
         assert reply.generation is not None and reply.weights is not None
         self._p.board.show(Phase.ADOPTING)
+        self._p.spool.forget_partial()  # its weights are about to be replaced
         weights = Digest(reply.weights)
         path = self._p.spool.base(weights)
         if not path.exists():
@@ -198,7 +215,8 @@ class Agent:
         contribution between them is the site's."""
         if op == "restore" and isinstance(error, IntegrityError) and self._p.link.alive:
             log.warning("the newest checkpoint is not usable, starting with a fresh inner state: %s", error)
-            return self._machine.go(self._send_pending)
+            self._p.spool.forget_partial()
+            return self._machine.go(self._take_up)
         self._failures = 1 if self._phase.contributed > self._contributed else self._failures + 1
         self._contributed = self._phase.contributed
         if self._failures >= MAX_FAILURES:

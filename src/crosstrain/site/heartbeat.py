@@ -25,6 +25,7 @@ class Heard:
 
     lost: frozenset[Token] = frozenset()
     drain: str = ""
+    shed: bool = False
     generation: int | None = None
     over: Superseded | None = None
 
@@ -36,36 +37,64 @@ class Board:
         self._lock = threading.Lock()
         self._beat = Beat(Phase.BOOTING)
         self._token: Token | None = None
+        self._kept: int | None = None
         self._heard = Heard()
         self.changed = threading.Event()
         """Set when the phase changes, so that the coordinator hears of it at once."""
 
-    def show(self, phase: Phase, done: int = 0, total: int = 0, loss: float | None = None, detail: str = "") -> None:
-        """Says what the agent does now."""
+    def show(
+        self,
+        phase: Phase,
+        done: int = 0,
+        total: int = 0,
+        loss: float | None = None,
+        detail: str = "",
+        blocks: int = 0,
+    ) -> None:
+        """Says what the agent does now; `blocks` is how many of its lease are trained."""
         with self._lock:
             new_phase = phase is not self._beat.phase
-            self._beat = Beat(phase, done, total, self._beat.loss if loss is None else loss, detail)
+            kept_loss = self._beat.loss if loss is None else loss
+            self._beat = Beat(phase, done, total, kept_loss, detail, blocks=blocks)
         if new_phase:
             self.changed.set()
 
     def hold(self, token: Token | None) -> None:
         """Names the lease that heartbeats are to renew."""
         with self._lock:
-            self._token = token
+            self._token, self._kept = token, None
+
+    @property
+    def asked_to_shed(self) -> bool:
+        """Whether the coordinator asked for a part of the lease and got no answer yet."""
+        with self._lock:
+            return self._heard.shed and self._kept is None
+
+    def shed(self, token: Token, kept: int) -> None:
+        """Answers: of this lease, only the first `kept` blocks are kept."""
+        with self._lock:
+            if self._token == token:
+                self._kept = kept
+        self.changed.set()
 
     @property
     def heard(self) -> Heard:
         with self._lock:
             return self._heard
 
-    def outgoing(self) -> tuple[Beat, Token | None]:
+    def outgoing(self) -> tuple[Beat, Token | None, int | None]:
+        """What the next heartbeat says: the beat, the lease held, and how many of its blocks are kept."""
         with self._lock:
-            return self._beat, self._token
+            return self._beat, self._token, self._kept
 
     def take(self, reply: messages.BeatReply, token: Token | None) -> None:
         with self._lock:
             lost = self._heard.lost | ({token} if token is not None and not reply.lease_alive else frozenset())
-            self._heard = Heard(lost, reply.reason if reply.drain else "", reply.generation, self._heard.over)
+            drain = reply.reason if reply.drain else ""
+            shed = reply.shed and token == self._token
+            if not reply.shed:
+                self._kept = None
+            self._heard = Heard(lost, drain, shed, reply.generation, self._heard.over)
 
     def end(self, error: Superseded) -> None:
         with self._lock:
@@ -98,12 +127,14 @@ class Heartbeat:
 
     def step(self) -> None:
         """Sends one heartbeat; an outage is not an error here, the lease's TTL is made for it."""
-        beat, token = self._board.outgoing()
+        beat, token, kept = self._board.outgoing()
         request = messages.BeatRequest(
             phase=beat.phase,
             done=beat.done,
             total=beat.total,
             token=token,
+            blocks=beat.blocks,
+            kept=kept,
             loss=beat.loss,
             detail=beat.detail,
             rtt_ms=self._api.rtt_ms,

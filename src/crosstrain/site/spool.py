@@ -18,10 +18,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from crosstrain.domain.ids import Digest, Token
+from crosstrain.domain.phase import PhaseResult
 from crosstrain.errors import EnvironmentFault
 from crosstrain.site import saved
 from crosstrain.storage.durable import disk_faults, sync_directory
-from crosstrain.wire.messages import ContributionRequest
+from crosstrain.wire.messages import ContributionRequest, LeaseInfo
 
 KEPT_CHECKPOINTS = 2
 CHECKPOINT = "checkpoint-"
@@ -36,6 +37,23 @@ class Pending(BaseModel):
     contribution: ContributionRequest
 
 
+class Partial(BaseModel):
+    """A phase that was saved before its end.
+
+    Attributes:
+        base: digest of the weights that it started from.
+        done: what its segments did so far (`PhaseResult`).
+        checkpoint: name of the checkpoint that holds this state.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    lease: LeaseInfo
+    base: str
+    done: PhaseResult
+    checkpoint: str
+
+
 class Note(BaseModel):
     """Contents of note.json."""
 
@@ -45,6 +63,7 @@ class Note(BaseModel):
     checkpoints: int = 0
     """How many were ever made; the next one gets this number."""
     pending: Pending | None = None
+    partial: Partial | None = None
 
 
 class Spool:
@@ -99,6 +118,13 @@ class Spool:
         complete = (self._checkpoint(number) for number in numbers)
         return next((path for path in complete if (path / saved.MARKER).exists()), None)
 
+    def checkpoint_to_restore(self) -> Path | None:
+        """The one that a saved phase goes on from, else the newest."""
+        partial = self.note.partial
+        if partial is not None and (self.directory / partial.checkpoint / saved.MARKER).exists():
+            return self.directory / partial.checkpoint
+        return self.newest_checkpoint()
+
     def checkpoint_made(self, path: Path) -> None:
         """Counts a checkpoint that is complete and removes those that are too old."""
         made = int(path.name.removeprefix(CHECKPOINT))
@@ -116,7 +142,17 @@ class Spool:
 
     def remember(self, token: Token, contribution: ContributionRequest) -> None:
         """Notes finished work before it is sent."""
-        self.write(self.note.model_copy(update={"pending": Pending(token=token, contribution=contribution)}))
+        pending = Pending(token=token, contribution=contribution)
+        self.write(self.note.model_copy(update={"pending": pending, "partial": None}))
+
+    def remember_partial(self, partial: Partial) -> None:
+        """Notes how far a phase is; its checkpoint is complete."""
+        self.write(self.note.model_copy(update={"partial": partial}))
+
+    def forget_partial(self) -> None:
+        """The phase cannot be resumed, or is over."""
+        if self.note.partial is not None:
+            self.write(self.note.model_copy(update={"partial": None}))
 
     def forget(self) -> None:
         """The coordinator answered: nothing is pending."""

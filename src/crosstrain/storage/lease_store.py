@@ -70,6 +70,15 @@ def end(connection: Connection, lease: Lease, state: LeaseState, reason: str, no
         )
 
 
+def shorten(connection: Connection, lease: Lease, blocks: int) -> None:
+    """Notes that a live lease holds fewer blocks from now on."""
+    connection.execute(
+        update(schema.leases)
+        .where(_leases.token == lease.token, _leases.state == LeaseState.LIVE.value)
+        .values(blocks=blocks)
+    )
+
+
 def hand_over(connection: Connection, lease: Lease, session: SessionId) -> None:
     """Gives a live lease to a newer session of the same site, which resumes its work."""
     connection.execute(

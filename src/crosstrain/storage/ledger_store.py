@@ -82,6 +82,25 @@ def apply(connection: Connection, change: Change) -> None:
         )
 
 
+def are_available(connection: Connection, wanted: Sequence[tuple[int, int, int]]) -> tuple[Span, ...]:
+    """The available rows that hold all the given (epoch, start, stop), or none if any block is not available."""
+    found: set[Span] = set()
+    for epoch, start, stop in wanted:
+        rows = connection.execute(
+            select(*_columns).where(
+                _spans.epoch == epoch,
+                _spans.state == BlockState.AVAILABLE.value,
+                _spans.start <= start,
+                _spans.stop >= stop,
+            )
+        )
+        spans = [_span(row) for row in rows]
+        if not spans:
+            return ()
+        found.update(spans)
+    return tuple(sorted(found))
+
+
 def counts(connection: Connection, epoch: int | None = None) -> dict[BlockState, int]:
     """Blocks per state, of one epoch or of all."""
     query = select(_spans.state, func.sum(_spans.stop - _spans.start)).group_by(_spans.state)

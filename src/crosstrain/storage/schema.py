@@ -69,6 +69,7 @@ sites = Table(
     Column("granted_blocks", BigInteger, nullable=False),
     Column("merged_blocks", BigInteger, nullable=False),
     Column("lost_blocks", BigInteger, nullable=False, doc="granted, then expired, released or refused"),
+    Column("shed_blocks", BigInteger, nullable=False, doc="granted, then given up untouched for another site"),
     Column("ttl_expiries", Integer, nullable=False),
     Column("tokens", BigInteger, nullable=False, doc="merged"),
 )

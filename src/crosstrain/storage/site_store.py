@@ -40,6 +40,7 @@ def open_session(
                 granted_blocks=0,
                 merged_blocks=0,
                 lost_blocks=0,
+                shed_blocks=0,
                 ttl_expiries=0,
                 tokens=0,
             )

@@ -82,6 +82,10 @@ class BeatRequest(Message):
     done: Count = 0
     total: Count = 0
     token: Count | None = None
+    blocks: Count = 0
+    """How many blocks of the lease are trained."""
+    kept: Count | None = None
+    """The answer to a shed request: only the first `kept` blocks of the lease are kept."""
     loss: Finite | None = None
     detail: Text = ""
     rtt_ms: Annotated[float, Field(ge=0, lt=1e9)] = 0.0
@@ -92,6 +96,8 @@ class BeatReply(Message):
     """False: the lease named in the request is over; its training cannot count any more."""
     drain: bool
     """True: stop at the next block boundary and contribute."""
+    shed: bool = False
+    """True: another site has nothing to do; say how many blocks of the lease are kept."""
     reason: Text
     generation: Count | None
     heartbeat_ms: Count
@@ -101,10 +107,12 @@ class NextRequest(Message):
     holds: Count | None
     max_blocks: Annotated[int, Field(ge=1)] | None = None
     """What the site can train before its job ends."""
+    resume: LeaseInfo | None = None
+    """A lease that is over, whose blocks the site trained in part and saved: it wants the same blocks again."""
 
 
 class NextReply(Message):
-    work: Literal["initialise", "adopt", "evaluate", "train", "wait", "finished"]
+    work: Literal["initialise", "adopt", "evaluate", "train", "resume", "wait", "finished"]
     reason: Text
     until_ms: Count | None = None
     """Milliseconds from now at which a wait ends by itself."""
@@ -180,6 +188,7 @@ class SiteStatus(Message):
     leased_blocks: int
     contributed_blocks: int
     lost_blocks: int
+    shed_blocks: int
     ttl_expiries: int
     tokens: int
 
