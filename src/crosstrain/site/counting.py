@@ -6,7 +6,7 @@ and inner state depend on every window, on the order of the steps and on the lea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from crosstrain.clock import pause
 from crosstrain.domain.ids import Generation
-from crosstrain.domain.phase import PhasePlan, PhaseResult, sum_windows
+from crosstrain.domain.phase import PhasePlan, PhaseProgress, PhaseResult, sum_windows
 from crosstrain.errors import Diverged, IntegrityError
 from crosstrain.site import saved
-from crosstrain.site.phases import check_plan, take_steps, window_line
+from crosstrain.site.phases import check_plan, drive, phase_steps, window_line
 from crosstrain.site.settings import window_log_path
 from crosstrain.site.trainer import Position, Sink, TensorSpec, Watch
 from crosstrain.storage.weights_file import WeightsFile
@@ -75,6 +75,10 @@ class CountingTrainer:
         self._diverged = False
 
     def run(self, plan: PhasePlan, watch: Watch) -> PhaseResult:
+        return drive(self.begin(plan), watch)
+
+    def begin(self, plan: PhasePlan) -> Generator[PhaseProgress, bool, PhaseResult]:
+        """The steps of a phase one at a time, for a simulation that takes them on its own clock."""
         check_plan(plan, self._position, self._diverged)
         fed: list[int] = []
 
@@ -82,7 +86,7 @@ class CountingTrainer:
             fed.extend(windows)
             return self._step(plan, index, windows)
 
-        return take_steps(plan, self._seq_len, watch, step, lambda: sum_windows(fed))
+        return phase_steps(plan, self._seq_len, step, lambda: sum_windows(fed))
 
     def _step(self, plan: PhasePlan, index: int, windows: Sequence[int]) -> tuple[float, float]:
         step = plan.first_step + index

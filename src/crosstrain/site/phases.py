@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from crosstrain.clock import SystemClock
 from crosstrain.domain.phase import (
@@ -43,12 +43,16 @@ def check_plan(plan: PhasePlan, position: Position, diverged: bool) -> None:
         raise ValueError(f"expected a plan for generation {position.generation}, found {plan.generation}")
 
 
-def take_steps(plan: PhasePlan, seq_len: int, watch: Watch, step: Step, fed: Callable[[], int]) -> PhaseResult:
-    """Takes the steps of a checked plan until its end, or until `watch` asked to stop and a block is complete.
+def phase_steps(
+    plan: PhasePlan, seq_len: int, step: Step, fed: Callable[[], int]
+) -> Generator[PhaseProgress, bool, PhaseResult]:
+    """The steps of a checked plan, one at a time.
+
+    Yields the progress before every step and after the last; is sent whether to stop at the next block boundary; returns
+    the result.
 
     Args:
         seq_len: labels of a window.
-        watch: gives all ranks the same answer.
         fed: `sum_windows` of all windows that `step` fed to the model, on all ranks; asked once, after the last step.
     """
     started = SystemClock().perf()
@@ -58,7 +62,7 @@ def take_steps(plan: PhasePlan, seq_len: int, watch: Watch, step: Step, fed: Cal
     norms: list[float] = []
     while True:
         blocks = blocks_completed(done, plan.blocks)
-        stopping = watch(PhaseProgress(len(losses), done, blocks, losses[-1] if losses else None)) or stopping
+        stopping = (yield PhaseProgress(len(losses), done, blocks, losses[-1] if losses else None)) or stopping
         size = next_step_windows(done, plan, stopping)
         if size == 0:
             break
@@ -77,6 +81,17 @@ def take_steps(plan: PhasePlan, seq_len: int, watch: Watch, step: Step, fed: Cal
         seconds=SystemClock().perf() - started,
         stopped=stopping and done < plan.windows,
     )
+
+
+def drive(steps: Generator[PhaseProgress, bool, PhaseResult], watch: Watch) -> PhaseResult:
+    """Takes all steps; `watch` gives all ranks the same answer."""
+    try:
+        progress = next(steps)
+        while True:
+            progress = steps.send(watch(progress))
+    except StopIteration as end:
+        result: PhaseResult = end.value
+        return result
 
 
 def window_line(plan: PhasePlan, step: int, rank: int, windows: Sequence[int]) -> str:

@@ -21,7 +21,7 @@ from torchtitan.trainer import Trainer
 from crosstrain.domain.ids import Generation
 from crosstrain.domain.phase import PhasePlan, PhaseProgress, PhaseResult, sum_windows
 from crosstrain.errors import Diverged
-from crosstrain.site.phases import check_plan, take_steps, window_line
+from crosstrain.site.phases import check_plan, drive, phase_steps, window_line
 from crosstrain.site.settings import TrainerSettings, window_log_path
 from crosstrain.site.titan import checkpoint, ranks, weights
 from crosstrain.site.titan.data import TokenWindows, deal
@@ -102,7 +102,8 @@ class TitanTrainer:
         def agreed(progress: PhaseProgress) -> bool:
             return ranks.agree(ranks.rank() == 0 and watch(progress))
 
-        return take_steps(plan, self._settings.seq_len, agreed, step, lambda: ranks.add_wide(own_sum % (1 << 128)))
+        steps = phase_steps(plan, self._settings.seq_len, step, lambda: ranks.add_wide(own_sum % (1 << 128)))
+        return drive(steps, agreed)
 
     def _write_log(self, plan: PhasePlan, step: int, windows: list[int]) -> None:
         if self._log:
