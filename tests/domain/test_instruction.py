@@ -21,6 +21,7 @@ READY = WorkView(
     start=Verdict(True, "the run has started"),
     closing=None,
     contributed=False,
+    resumable=0,
     size=GrantSize(6, "a full inner phase is 6 blocks"),
     drain=Verdict(False, "the round has time"),
     barrier=Verdict(False, "waiting for b to contribute", UNTIL),
@@ -59,6 +60,18 @@ READY = WorkView(
             replace(READY, contributed=True, holds=None),
             Instruction(Work.WAIT, "contributed; waiting for b to contribute", UNTIL),
         ),
+        (
+            replace(READY, resumable=3, holds=None),
+            Instruction(Work.RESUME, "the 3 blocks of its saved phase are still available", blocks=3),
+        ),
+        (
+            replace(READY, resumable=3, start=Verdict(False, "waiting for 2 sites", UNTIL)),
+            Instruction(Work.WAIT, "waiting for 2 sites", UNTIL),
+        ),
+        (
+            replace(READY, resumable=3, drain=Verdict(True, "near the cutoff", UNTIL)),
+            Instruction(Work.WAIT, "the round is about to close; waiting for the next", UNTIL),
+        ),
         (replace(READY, holds=None), Instruction(Work.ADOPT, "generation 4 is current")),
         (replace(READY, holds=Generation(3)), Instruction(Work.ADOPT, "generation 4 is current")),
         (
@@ -79,6 +92,7 @@ READY = WorkView(
                 Work.WAIT,
                 "every block of the epoch is leased or contributed; waiting for b to contribute",
                 UNTIL,
+                starving=True,
             ),
         ),
     ],

@@ -7,11 +7,14 @@ from hypothesis import strategies as st
 from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import (
     FULL_PHASE_SLACK,
+    MIN_TAIL,
     Demand,
     Lease,
+    Tail,
     expected_close,
     full_phase_blocks,
     size_grant,
+    whom_to_ask,
 )
 
 rates = st.one_of(st.none(), st.floats(0.001, 1000))
@@ -114,3 +117,19 @@ def test_expected_close_is_set_by_the_fastest_full_phase() -> None:
 def test_expected_close_never_outruns_a_lease_that_is_out() -> None:
     close = expected_close(Instant(0), [(lease(30, granted_at=2000), 1.0)], [demand("b", 20, 4.0)])
     assert close == 32_000
+
+
+def test_tail_largest_untouched_one_is_asked_for() -> None:
+    tails = [Tail(Token(1), 3), Tail(Token(2), 8), Tail(Token(3), 8)]
+    assert whom_to_ask(tails, ()) == 2
+    assert whom_to_ask(tails, {Token(9)}) == 2
+
+
+def test_tail_is_not_asked_for_while_a_request_is_out() -> None:
+    assert whom_to_ask([Tail(Token(1), 3), Tail(Token(2), 8)], {Token(1)}) is None
+
+
+def test_tail_too_short_to_divide_is_left_alone() -> None:
+    assert whom_to_ask([Tail(Token(1), MIN_TAIL - 1)], ()) is None
+    assert whom_to_ask([Tail(Token(1), MIN_TAIL)], ()) == 1
+    assert whom_to_ask([], ()) is None

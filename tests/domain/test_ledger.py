@@ -19,10 +19,12 @@ from crosstrain.domain.ledger import (
     contribute,
     count_blocks,
     grant,
+    grant_again,
     move,
     open_epoch,
     partition_problem,
     settle,
+    shed,
     split,
 )
 
@@ -106,6 +108,41 @@ class LedgerMachine(RuleBasedStateMachine):
         self.follow(self.rows.grant(blocks, token), token)
         assert self.held(token) == free[:blocks]
         return token
+
+    @rule(target=leased, first=st.integers(0, BLOCKS - 1), length=st.integers(1, 6), gap=st.integers(0, 4))
+    def lease_again(self, first: int, length: int, gap: int) -> Token:
+        """Two ranges that a saved phase had, if they are available."""
+        second = first + length + gap
+        wanted = [(0, start, start + length) for start in (first, second) if start + length <= BLOCKS]
+        positions = [position for _, start, stop in wanted for position in range(start, stop)]
+        inside = [
+            span
+            for span in self.rows.of(BlockState.AVAILABLE)
+            if any(span.start <= start and stop <= span.stop for _, start, stop in wanted)
+        ]
+        if not wanted or any(self.model[position][0] is not BlockState.AVAILABLE for position in positions):
+            if wanted:
+                with pytest.raises(ValueError, match="are not available"):
+                    grant_again(inside, wanted, Token(self.next_token))
+            return multiple()
+        token = Token(self.next_token)
+        self.next_token += 1
+        change = grant_again(inside, wanted, token)
+        self.rows.apply(change)
+        self.follow(change, token)
+        assert self.held(token) == positions
+        return token
+
+    @rule(token=leased, data=st.data())
+    def shed_a_tail(self, token: Token, data: st.DataObject) -> None:
+        held = self.held(token)
+        kept = data.draw(st.integers(1, len(held)))
+        spans = self.rows.of(BlockState.LEASED, token)
+        tail = split(spans, kept)[1]
+        change = shed(spans, kept, self.rows.touching(list(tail), BlockState.AVAILABLE))
+        self.rows.apply(change)
+        self.follow(change, token)
+        assert self.held(token) == held[:kept]
 
     @rule(token=consumes(leased), kind=st.sampled_from([EventKind.EXPIRED, EventKind.RELEASED, EventKind.REFUSED]))
     def give_back(self, token: Token, kind: EventKind) -> None:

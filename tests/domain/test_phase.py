@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 from crosstrain.domain.block import Corpus
 from crosstrain.domain.ids import Generation
 from crosstrain.domain.phase import (
+    NOTHING,
     PhasePlan,
+    PhaseResult,
     WindowRange,
     blocks_completed,
     digest_windows,
+    join_digests,
+    join_results,
     next_step_windows,
     step_count,
     sum_windows,
@@ -83,6 +87,22 @@ def test_windows_digest_changes_with_a_window_more_or_less_or_twice(windows: set
     assert digest_windows(len(ordered) - 1, sum_windows(ordered[1:])) != whole
     assert sum_windows(twice) != sum_windows(ordered)
     assert digest_windows(len(swapped), sum_windows(swapped)) != whole
+
+
+def test_windows_digest_of_two_segments_is_that_of_the_whole_phase() -> None:
+    first, second = [4, 5, 6], [9, 8]
+    joined = join_digests(digest_windows(3, sum_windows(first)), digest_windows(2, sum_windows(second)))
+    assert joined == digest_windows(5, sum_windows(first + second))
+    with pytest.raises(ValueError):
+        join_digests("3", joined)
+
+
+def test_results_of_two_segments_add_up() -> None:
+    first = PhaseResult(2, 4, 32, 1, digest_windows(4, 10), (3.0, 2.0), (1.0, 1.0), 4.0, stopped=True)
+    second = PhaseResult(1, 2, 16, 1, digest_windows(2, 7), (1.5,), (0.5,), 2.0)
+    joined = PhaseResult(3, 6, 48, 2, digest_windows(6, 17), (3.0, 2.0, 1.5), (1.0, 1.0, 0.5), 6.0)
+    assert join_results(first, second) == joined
+    assert join_results(NOTHING, joined) == joined
 
 
 def test_windows_digest_golden_value_never_changes() -> None:
