@@ -47,7 +47,7 @@ def build(
     from crosstrain.corpus.options import BuildOptions
 
     options = BuildOptions(tokenizer, vocab, seq_len, heldout, field, eot, keep_duplicates, workers, force)
-    with _progress() as report:
+    with progress() as report:
         manifest = build_corpus(inputs, out, options, report)
     _print(manifest, as_json)
 
@@ -109,7 +109,7 @@ def _size(count: float) -> str:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[BuildProgress], None]]:
+def progress() -> Iterator[Callable[[BuildProgress], None]]:
     """A bar where a person watches, otherwise a line per phase and one every few seconds."""
     if not sys.stderr.isatty():
         yield _Lines().report

@@ -1,0 +1,128 @@
+"""`crosstrain demo`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crosstrain.errors import CrosstrainError, EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from crosstrain.demo.watching import Watcher
+
+
+def demo(
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--input", metavar="PATH", help="Text to train on; may be repeated. Default: Python's own sources."
+        ),
+    ] = None,
+    sites: Annotated[int, typer.Option(help="How many sites.")] = 3,
+    rounds: Annotated[int, typer.Option(help="How many rounds.")] = 16,
+    no_faults: Annotated[bool, typer.Option("--no-faults", help="Kill nothing.")] = False,
+    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="New directory for the run; it stays.")] = None,
+    vocab: Annotated[int, typer.Option(help="Tokens of the tokenizer; fewer for a short --input.")] = 2048,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, order of blocks and sample.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Train a small model at several sites on this machine, kill some of it, and show that nothing was lost.
+
+    Real processes: a coordinator and sites that join late, lose their lease, and come back. Exit code 1: the audit found
+    problems.
+    """
+    from rich.console import Console
+
+    from crosstrain.clock import SystemClock
+    from crosstrain.demo import play, prepare, report
+
+    begun_s = SystemClock().perf()
+    wishes = prepare.Wishes(tuple(inputs or ()), sites, rounds, not no_faults, seed, vocab)
+    prepare.check(wishes)
+    with _ends_with_its_children(), _directory(keep) as directory:
+        from crosstrain.cli.corpus import progress
+
+        with progress() as show:
+            files = prepare.prepare(directory, wishes, show)
+        with _watcher(as_json) as watcher:
+            played = play.play(files, wishes, watcher)
+        typer.echo("Auditing the run, and letting the model write.", err=True)
+        findings = report.examine(files, wishes)
+        wall_s = SystemClock().perf() - begun_s
+        if as_json:
+            typer.echo(json.dumps(report.document(played, findings, wall_s)))
+        else:
+            kept = f"The run is in {directory}." if keep else "Nothing is kept; --keep DIR would keep the run."
+            report.tell(Console(highlight=False), played, findings, wall_s, kept)
+    if not findings.audit.ok:
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _ends_with_its_children() -> Iterator[None]:
+    """SIGTERM and a closed terminal become exceptions, so that the processes of the run are ended as after a Ctrl-C."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _directory(keep: Path | None) -> Iterator[Path]:
+    """Where the run is: DIR, or a temporary directory that stays only if the logs in it explain a failure."""
+    if keep is not None:
+        yield _new_directory(keep)
+        return
+    directory = Path(tempfile.mkdtemp(prefix="crosstrain-run-"))
+    remains = False
+    try:
+        yield directory
+    except CrosstrainError as error:
+        remains = (directory / "logs").exists()
+        if remains:
+            error.hint = f"{error.hint}; the run is in {directory}"
+        raise
+    finally:
+        if not remains:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _new_directory(keep: Path) -> Path:
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise UsageError(f"{keep} is not empty.", "choose a new directory with --keep")
+    except OSError as error:
+        raise EnvironmentFault(f"The directory {keep} cannot be used: {error.strerror}.", "choose another") from error
+    return keep.absolute()
+
+
+@contextlib.contextmanager
+def _watcher(as_json: bool) -> Iterator[Watcher]:
+    from rich.console import Console
+    from rich.live import Live
+
+    from crosstrain.demo.watching import Lines, LiveView
+
+    console = Console(stderr=True, highlight=False)
+    if as_json or not console.is_terminal:
+        yield Lines(console)
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield LiveView(live)

@@ -1,0 +1,115 @@
+"""What the demo makes before anything runs: a corpus, a run file, and sites that differ in speed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from crosstrain.assembly import RunFiles, listen, load_corpus, open_run
+from crosstrain.corpus.build import build_corpus
+from crosstrain.corpus.options import BuildOptions, BuildProgress
+from crosstrain.corpus.reading import stdlib_sources
+from crosstrain.demo.faults import LEAST_ROUNDS
+from crosstrain.errors import EnvironmentFault, UsageError
+from crosstrain.runfile import Local, write_run_file
+
+NAMES = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
+SEQ_LEN = 128
+HELDOUT_WINDOWS = 64
+ENDLESS = 1_000_000
+"""Epochs: the rounds end the demo, however little text there is."""
+
+LEASE = """heartbeat_s = 0.5
+ttl_floor_s = 6.0
+join_patience_s = 4.0"""
+"""Short enough to watch a lease expire."""
+SITE = """margin_s = 1.0
+record_windows = true"""
+PACES = (
+    "micro_batch = 4",
+    'micro_batch = 2\naccumulate = 2\nlaunch = ["nice", "-n", "5"]',
+    'micro_batch = 2\nlaunch = ["nice", "-n", "10"]',
+)
+"""Sites of different speed, in turn: batch of a step, its cut, and the share of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked for.
+
+    Attributes:
+        inputs: text to train on; empty for the sources of Python's standard library.
+        faults: whether to kill and restart processes.
+        vocab: tokens of the tokenizer that is trained on the text.
+    """
+
+    inputs: tuple[Path, ...] = ()
+    sites: int = 3
+    rounds: int = 16
+    faults: bool = True
+    seed: int = 1
+    vocab: int = 2048
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return NAMES[: self.sites]
+
+
+def check(wishes: Wishes) -> None:
+    """Rejects what cannot work before any file is written.
+
+    Raises:
+        UsageError: an option is out of range.
+        EnvironmentFault: no trainer is installed.
+    """
+    if not 1 <= wishes.sites <= len(NAMES):
+        raise UsageError(f"--sites must be 1 to {len(NAMES)}, and is {wishes.sites}.", "3 shows most on a laptop")
+    if wishes.rounds < 1:
+        raise UsageError(f"--rounds must be at least 1, and is {wishes.rounds}.", "leave it out for 16")
+    if wishes.faults and wishes.rounds < LEAST_ROUNDS:
+        raise UsageError(
+            f"The faults need {LEAST_ROUNDS} rounds to happen in, and --rounds is {wishes.rounds}.",
+            "give more --rounds, or --no-faults",
+        )
+    missing = [name for name in ("torch", "torchtitan") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise EnvironmentFault(
+            f"The demo trains a model, and {' and '.join(missing)} cannot be imported.",
+            "pip install 'crosstrain[train]'",
+        )
+
+
+def prepare(directory: Path, wishes: Wishes, report: Callable[[BuildProgress], None]) -> RunFiles:
+    """Builds the corpus and writes RUN.toml into `directory`.
+
+    Raises:
+        UsageError: the text is empty, binary, or too short.
+    """
+    corpus = directory / "corpus"
+    options = BuildOptions(vocab=wishes.vocab, seq_len=SEQ_LEN)
+    manifest = build_corpus(wishes.inputs or stdlib_sources(), corpus, options, report)
+    port = _free_port()
+    local = Local(
+        url=f"http://127.0.0.1:{port}",
+        port=port,
+        rounds=wishes.rounds,
+        seed=wishes.seed,
+        epochs=ENDLESS,
+        heldout_windows=HELDOUT_WINDOWS,
+        sites=tuple((name, PACES[number % len(PACES)]) for number, name in enumerate(wishes.names)),
+        lease=LEASE,
+        site=SITE,
+    )
+    path = directory / "RUN.toml"
+    write_run_file(path, "demo", "tiny", Path("corpus"), manifest, local)
+    files = open_run(path)
+    load_corpus(files)
+    return files
+
+
+def _free_port() -> int:
+    # A port and not 0, because the coordinator comes back at the same address after it was killed.
+    with listen("127.0.0.1", 0) as listener:
+        return int(listener.getsockname()[1])
