@@ -59,6 +59,7 @@ EVENTS = {
     EventKind.EXPIRED: "Nothing was heard of the holder's progress for its time to live.",
     EventKind.RELEASED: "The holder gave blocks back, left, was superseded, or the round closed without it.",
     EventKind.REFUSED: "The contribution was refused; its blocks are available again.",
+    EventKind.SHED: "The holder gave up the farther half of what it had not trained, for a site without work.",
     EventKind.CONTRIBUTED: "The contribution was accepted.",
     EventKind.MERGED: "The generation with the blocks' training was published.",
     EventKind.DROPPED: "A contribution was dropped before the merge; no rule of this version does it.",
