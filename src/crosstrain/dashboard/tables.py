@@ -8,18 +8,26 @@ from rich.table import Table
 from crosstrain.dashboard.wording import NOTHING, number
 from crosstrain.wire.messages import SiteStatus, StatusReply
 
-_COUNTED = ("entries", "grants", "granted_blocks", "merged_blocks", "lost_blocks", "ttl_expiries")
-_HEADS = ("entries", "grants", "granted", "merged", "lost", "expiries")
+_COUNTED = {
+    "entries": "entries",
+    "grants": "grants",
+    "granted": "granted_blocks",
+    "merged": "merged_blocks",
+    "lost": "lost_blocks",
+    "shed": "shed_blocks",
+    "expiries": "ttl_expiries",
+}
 
 
 def ledger_table(status: StatusReply) -> Table:
-    """One row per site and a row of totals, in the columns of arXiv 2610.03457, Table 3.
+    """One row per site and a row of totals: the columns of arXiv 2610.03457, Table 3, and what was shed.
 
-    Granted, merged and lost count blocks; what is neither merged nor lost is leased, or contributed and not merged yet.
+    Granted, merged, lost and shed count blocks; what was granted and is in no other column is leased, or contributed and
+    not merged yet.
     """
     table = _table("Blocks by site")
     table.add_column("site", no_wrap=True)
-    for head in ("ranks", "RTT ms", *_HEADS):
+    for head in ("ranks", "RTT ms", *_COUNTED):
         table.add_column(head, justify="right")
     for site in status.sites:
         table.add_row(site.name, str(site.ranks), number(site.rtt_ms, 1), *map(str, _counts(site)))
@@ -48,9 +56,16 @@ def heldout_table(status: StatusReply) -> Table:
 
 
 def _counts(site: SiteStatus) -> list[int]:
-    return [getattr(site, name) for name in _COUNTED]
+    return [getattr(site, name) for name in _COUNTED.values()]
 
 
 def _table(title: str) -> Table:
-    look = box.SIMPLE_HEAD
-    return Table(title=title, title_justify="left", title_style="bold", box=look, pad_edge=False, show_edge=False)
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        collapse_padding=True,
+    )

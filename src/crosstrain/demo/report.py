@@ -22,7 +22,16 @@ from crosstrain.storage.database import Database
 
 SAMPLE_TOKENS = 80
 TEMPERATURE = 0.7
-_LEDGER = ("ranks", "entries", "grants", "granted_blocks", "merged_blocks", "lost_blocks", "ttl_expiries")
+_LEDGER = {
+    "ranks",
+    "entries",
+    "grants",
+    "granted_blocks",
+    "merged_blocks",
+    "lost_blocks",
+    "shed_blocks",
+    "ttl_expiries",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,7 @@ def document(played: Played, findings: Findings, wall_s: float) -> dict[str, Any
         "generations": status.generation or 0,
         "tokens": status.tokens,
         "heldout": [record.model_dump(include={"generation", "loss", "perplexity"}) for record in status.generations],
-        "sites": {site.name: site.model_dump(include=set(_LEDGER)) for site in status.sites},
+        "sites": {site.name: site.model_dump(include=_LEDGER) for site in status.sites},
         "blocks": status.blocks.model_dump(),
         "recovered_blocks": findings.recovered_blocks,
         "faults": [{"t_s": fault.t_s, "what": fault.what} for fault in played.faults],
