@@ -76,7 +76,7 @@ def _record(
     if lease.state is not LeaseState.LIVE:
         return
     if not judgement.accepted:
-        sessions.give_back(service, connection, lease, EventKind.REFUSED, judgement.reason, now)
+        sessions.give_back(connection, lease, EventKind.REFUSED, judgement.reason, now)
         return
     held = ledger_store.held(connection, lease.token)
     change = contribute(held, claim.blocks, ledger_store.neighbours(connection, held, BlockState.AVAILABLE))
@@ -88,8 +88,6 @@ def _record(
     taken_s = max(0.001, (now - lease.granted_at) / 1000)
     site_store.observe_phase(connection, lease.site, claim.blocks / taken_s, 1000 * seconds / claim.steps)
     with service.presences.lock:
-        service.presences.deadlines.pop(lease.token, None)
-        service.presences.shedding.pop(lease.token, None)
         seen = service.presences.sessions.get(lease.session)
     if seen is not None and seen.beat.rtt_ms > 0:
         site_store.observe_rtt(connection, lease.site, seen.beat.rtt_ms)

@@ -26,7 +26,7 @@ def next_work(service: Service, session: SessionId, request: messages.NextReques
     """Tells a session its next step, and leases blocks if that step is training. Asking again changes nothing.
 
     Raises:
-        Superseded: the session is over.
+        Refused: the session is over.
     """
     with service.database.write() as connection:
         name = SiteName(sessions.require_open_session(connection, session))
@@ -38,7 +38,7 @@ def next_work(service: Service, session: SessionId, request: messages.NextReques
         instruction = decide_work(work_view(service, connection, session, name, current, request, now))
         if lease is not None and instruction.work is not Work.ADOPT:
             reason = f"{name} holds generation {request.holds}, the lease starts from {lease.generation}"
-            sessions.give_back(service, connection, lease, EventKind.RELEASED, reason, now)
+            sessions.give_back(connection, lease, EventKind.RELEASED, reason, now)
         if instruction.work in (Work.TRAIN, Work.RESUME) and current is not None:
             wanted = request.resume.spans if instruction.work is Work.RESUME and request.resume else None
             lease = _grant(service, connection, session, name, current, instruction, wanted, now)
@@ -59,38 +59,51 @@ def release(service: Service, token: Token, request: messages.ReleaseRequest, no
         lease = require_own_lease(connection, token, SessionId(request.session))
         if lease.state is not LeaseState.LIVE:
             return messages.Accepted(reason=f"lease {token} is {lease.state} already")
-        sessions.give_back(service, connection, lease, EventKind.RELEASED, request.reason, now)
+        sessions.give_back(connection, lease, EventKind.RELEASED, request.reason, now)
     service.wake.set()
     return messages.Accepted(reason="released")
 
 
 def expire(service: Service, now: Instant) -> int:
-    """Ends all leases whose deadline passed; returns how many."""
+    """Ends all leases whose deadline passed; returns how many.
+
+    Which leases are live is the database's to say: a deadline set or dropped beside a transaction that failed is put
+    right here.
+    """
+    with service.database.read() as connection:
+        live = {lease.token: lease for lease in lease_store.in_state(connection, LeaseState.LIVE)}
     with service.presences.lock:
-        due = [token for token, deadline in service.presences.deadlines.items() if deadline <= now]
+        deadlines = service.presences.deadlines
+        for known in (deadlines, service.presences.shedding):
+            for token in known.keys() - live.keys():
+                del known[token]
+        for each in live.values():
+            deadlines.setdefault(each.token, Instant(now + each.ttl_ms))
+        due = [token for token, deadline in deadlines.items() if deadline <= now]
     for token in due:
         with service.database.write() as connection:
             lease = lease_store.find(connection, token)
             if lease is None or lease.state is not LeaseState.LIVE:
-                with service.presences.lock:
-                    service.presences.deadlines.pop(token, None)
                 continue
             with service.presences.lock:
                 if service.presences.deadlines.get(token, now) > now:
                     continue  # a heartbeat came between the look and the transaction
             reason = f"nothing was heard of {lease.site}'s progress for its time to live"
-            sessions.give_back(service, connection, lease, EventKind.EXPIRED, reason, now)
+            sessions.give_back(connection, lease, EventKind.EXPIRED, reason, now)
     return len(due)
 
 
 def grant_grace(service: Service, now: Instant) -> None:
-    """Gives every live lease a full TTL from now: after a start, and after a stall of the coordinator itself (G8)."""
+    """Gives every live lease a full TTL from now: after a start, and after a stall of the coordinator itself (G8). Nobody
+    could be heard in a stall, so nobody was silent in it either."""
     with service.database.read() as connection:
         live = lease_store.in_state(connection, LeaseState.LIVE)
     with service.presences.lock:
         for lease in live:
             known = service.presences.deadlines.get(lease.token, now)
             service.presences.deadlines[lease.token] = Instant(max(known, now + lease.ttl_ms))
+        for number, seen in service.presences.sessions.items():
+            service.presences.sessions[number] = replace(seen, seen_at=now)
 
 
 def require_own_lease(connection: Connection, token: Token, session: SessionId) -> Lease:

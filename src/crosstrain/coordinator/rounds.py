@@ -48,7 +48,7 @@ def close_if_due(service: Service, now: Instant) -> GenerationRecord | None:
 
 def _close(service: Service, connection: Connection, generation: Generation, reason: str, now: Instant) -> None:
     for lease in lease_store.in_state(connection, LeaseState.LIVE):
-        sessions.give_back(service, connection, lease, EventKind.RELEASED, f"the round closed: {reason}", now)
+        sessions.give_back(connection, lease, EventKind.RELEASED, f"the round closed: {reason}", now)
     run_store.close_round(connection, generation, reason, now)
     run_store.log(connection, EventKind.ROUND_CLOSED, reason, now, generation=generation)
 

@@ -14,7 +14,7 @@ from crosstrain.domain.ids import Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.domain.ledger import count_blocks, move
 from crosstrain.domain.site import Beat, Phase, Presence
-from crosstrain.errors import Refused, Superseded
+from crosstrain.errors import Refused
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.wire import messages
 
@@ -74,7 +74,7 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
     """Renews the session's lease and tells it what it must know at once.
 
     Raises:
-        Superseded: the session is over.
+        Refused: the session is over.
     """
     with service.database.read() as connection:
         row = require_open_session(connection, session)
@@ -114,7 +114,7 @@ def end(service: Service, session: SessionId, reason: str, now: Instant) -> mess
             raise Refused(f"There is no session {session}.", "register first", kind="unknown-session", status=404)
         lease = lease_store.live_of_session(connection, session)
         if lease is not None:
-            give_back(service, connection, lease, EventKind.RELEASED, f"{lease.site} left: {reason}", now)
+            give_back(connection, lease, EventKind.RELEASED, f"{lease.site} left: {reason}", now)
         if row["ended_at"] is None:
             site_store.end_session(connection, session, reason, now)
             run_store.log(
@@ -155,20 +155,22 @@ def require_open_session(connection: Connection, session: SessionId) -> str:
     """The name of the session's site.
 
     Raises:
-        Refused: unknown session.
-        Superseded: the session is over.
+        Refused: unknown session, or one that is over (kind "superseded").
     """
     row = site_store.session(connection, session)
     if row is None:
         raise Refused(f"There is no session {session}.", "register first", kind="unknown-session", status=404)
     if row["ended_at"] is not None:
-        raise Superseded(f"Session {session} of {row['site']} is over: {row['end_reason']}.", "register again")
+        raise Refused(
+            f"Session {session} of {row['site']} is over: {row['end_reason']}.",
+            "a newer session of this site may be running; else start the site again",
+            kind="superseded",
+            status=410,
+        )
     return str(row["site"])
 
 
-def give_back(
-    service: Service, connection: Connection, lease: Lease, kind: EventKind, reason: str, now: Instant
-) -> int:
+def give_back(connection: Connection, lease: Lease, kind: EventKind, reason: str, now: Instant) -> int:
     """Returns all blocks of a live lease to the epoch; returns how many."""
     ended = {EventKind.EXPIRED: LeaseState.EXPIRED, EventKind.REFUSED: LeaseState.REFUSED}
     held = ledger_store.held(connection, lease.token)
@@ -178,9 +180,6 @@ def give_back(
     lost = count_blocks(held)
     site_store.add_totals(connection, lease.site, lost_blocks=lost, ttl_expiries=int(kind is EventKind.EXPIRED))
     run_store.log_change(connection, change, lease.token, lease.site, lease.session, lease.generation, reason, now)
-    with service.presences.lock:
-        service.presences.deadlines.pop(lease.token, None)
-        service.presences.shedding.pop(lease.token, None)
     return lost
 
 
@@ -213,7 +212,7 @@ def _take_over_leases(
             kept.append(lease)
         else:
             reason = f"session {session} of {name} took over without the work of session {lease.session}"
-            give_back(service, connection, lease, EventKind.RELEASED, reason, now)
+            give_back(connection, lease, EventKind.RELEASED, reason, now)
     return kept
 
 
