@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes import World, build_world
+
+
+@pytest.fixture
+def world(fast_tmp: Path) -> Iterator[World]:
+    """A run of 39 windows in 20 blocks of two, a full phase of four blocks, and nobody there yet."""
+    made = build_world(fast_tmp)
+    yield made
+    made.database.close()
