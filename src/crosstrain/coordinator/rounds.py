@@ -39,14 +39,14 @@ def close_if_due(service: Service, now: Instant) -> GenerationRecord | None:
             service.barrier = outer_round.may_close(view, service.rules, now)
             if not service.barrier:
                 return None
-            _close(service, connection, current.number, service.barrier.reason, now)
+            _close(connection, current.number, service.barrier.reason, now)
         rows = lease_store.accepted(connection, current.number)
     record = publisher.publish(service, current, rows, service.clock.now())
     service.barrier = Verdict(False, "waiting for a site to take a lease")
     return record
 
 
-def _close(service: Service, connection: Connection, generation: Generation, reason: str, now: Instant) -> None:
+def _close(connection: Connection, generation: Generation, reason: str, now: Instant) -> None:
     for lease in lease_store.in_state(connection, LeaseState.LIVE):
         sessions.give_back(connection, lease, EventKind.RELEASED, f"the round closed: {reason}", now)
     run_store.close_round(connection, generation, reason, now)
