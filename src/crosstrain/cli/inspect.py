@@ -16,8 +16,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 
 
 def status(
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN.toml]", help="Where `site.url` is read from.")] = None,
-    url: Annotated[str | None, typer.Option(help="Address of the coordinator.")] = None,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="[RUN.toml]", help="The run file; its `site.url` is asked.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Address of the coordinator, instead of `site.url`.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Keep the view up to date until interrupted.")] = False,
     every: Annotated[float, typer.Option(metavar="SECONDS", help="How often --watch looks.")] = 1.0,
     as_json: AsJson = False,

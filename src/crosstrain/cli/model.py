@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 RunFile = Annotated[Path, typer.Argument(metavar="RUN.toml", help="The run file, on the coordinator's machine.")]
-WhichGeneration = Annotated[int | None, typer.Option(help="Generation; default: the newest.", show_default=False)]
+WhichGeneration = Annotated[int | None, typer.Option(help="Which generation; default: the newest.", show_default=False)]
 
 
 class Size(StrEnum):
@@ -23,7 +23,7 @@ class Size(StrEnum):
 def init(
     corpus: Annotated[Path, typer.Option(metavar="DIR", help="Corpus made by `crosstrain corpus build`.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The run file to write.")] = Path("RUN.toml"),
-    size: Annotated[Size, typer.Option(help="Size of the Qwen3.")] = Size.QWEN3_06B,
+    size: Annotated[Size, typer.Option(help="Size of the Qwen3 model.")] = Size.QWEN3_06B,
     name: Annotated[str, typer.Option(help="Name of the run.")] = "run",
 ) -> None:
     """Write a commented RUN.toml for a corpus."""
@@ -51,7 +51,9 @@ def generate(
     run: RunFile,
     prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
     tokens: Annotated[int, typer.Option(min=1, help="How many tokens to add.")] = 100,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token.")] = 0.8,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Spread of the sampling; 0 takes the most likely token.")
+    ] = 0.8,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
     generation: WhichGeneration = None,
 ) -> None:

@@ -25,7 +25,10 @@ def site(
     name: Annotated[str, typer.Option(help="This site's name in the run.")],
     url: Annotated[str | None, typer.Option(help="Address of the coordinator, instead of `site.url`.")] = None,
     ends_in: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="The job ends then; default: $SLURM_JOB_END_TIME.")
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Until the job's end; default: from $CROSSTRAIN_END_TIME, $SLURM_JOB_END_TIME."
+        ),
     ] = None,
     connect: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long to try to reach the coordinator at the start.")
