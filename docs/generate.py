@@ -279,25 +279,27 @@ def _answer(operation: Mapping[str, Any]) -> str:
 def _kinds(*packages: str) -> set[str]:
     """Every constant `kind` with which these packages raise Refused or make a problem, mismatches of fields included."""
     kinds = {f"{name.replace('_', '-')}-mismatch" for name in FIELD_HELP}
-    for call in (call for package in packages for call in _calls(SOURCE / package)):
-        name = call.func.id if isinstance(call.func, ast.Name) else ""
-        given = [item.value for item in call.keywords if item.arg == "kind"] if name == "Refused" else []
-        given += call.args[1:2] if name == "problem" else []
+    for node in (node for package in packages for node in _nodes(SOURCE / package)):
+        given: list[ast.expr] = []
+        match node:
+            case ast.Call(func=ast.Name(id="Refused")):
+                given = [item.value for item in node.keywords if item.arg == "kind"]
+            case ast.Call(func=ast.Name(id="problem" | "_problem")):
+                given = node.args[1:2]
+            case ast.Assign(targets=[ast.Tuple(elts=[*_, ast.Name(id="kind")])], value=ast.Tuple(elts=[*_, kind])):
+                given = [kind]
         kinds |= {str(item.value) for item in given if isinstance(item, ast.Constant)}
     return kinds
 
 
 def _judgements() -> set[str]:
-    calls = _calls(SOURCE / "domain")
-    named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "_no"]
-    return {str(ast.literal_eval(call.args[0])) for call in named}
+    named = [node for node in _nodes(SOURCE / "domain") if isinstance(node, ast.Call)]
+    return {str(ast.literal_eval(call.args[0])) for call in named if getattr(call.func, "id", "") == "_no"}
 
 
-def _calls(package: Path) -> Iterator[ast.Call]:
+def _nodes(package: Path) -> Iterator[ast.AST]:
     for path in sorted(package.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                yield node
+        yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
 
 
 def _require_same(what: str, found: Iterable[str], told: Iterable[str]) -> None:
