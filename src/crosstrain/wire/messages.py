@@ -18,9 +18,9 @@ Errors are problem documents (RFC 9457).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crosstrain.domain.site import Phase
 
@@ -69,10 +69,19 @@ class LeaseInfo(Message):
     """(epoch, start, stop) in the order of training; positions of the epoch's order of blocks."""
     ttl_ms: Count
 
+    @model_validator(mode="after")
+    def _spans_ascend(self) -> Self:
+        ends = [(0, 0)]
+        for epoch, start, stop in self.spans:
+            if not ends[-1] <= (epoch, start) < (epoch, stop):
+                raise ValueError("expected spans that are not empty, ascend and do not overlap")
+            ends.append((epoch, stop))
+        return self
+
 
 class RegisterReply(Message):
     session: Count
-    run: Text
+    run: str
     kept: tuple[LeaseInfo, ...]
     heartbeat_ms: Count
 
@@ -98,14 +107,14 @@ class BeatReply(Message):
     """True: stop at the next block boundary and contribute."""
     shed: bool = False
     """True: another site has nothing to do; say how many blocks of the lease are kept."""
-    reason: Text
+    reason: str
     generation: Count | None
     heartbeat_ms: Count
 
 
 class NextRequest(Message):
     holds: Count | None
-    max_blocks: Annotated[int, Field(ge=1)] | None = None
+    max_blocks: Annotated[int, Field(ge=1, lt=2**53)] | None = None
     """What the site can train before its job ends."""
     resume: LeaseInfo | None = None
     """A lease that is over, whose blocks the site trained in part and saved: it wants the same blocks again."""
@@ -113,7 +122,7 @@ class NextRequest(Message):
 
 class NextReply(Message):
     work: Literal["initialise", "adopt", "evaluate", "train", "resume", "wait", "finished"]
-    reason: Text
+    reason: str
     until_ms: Count | None = None
     """Milliseconds from now at which a wait ends by itself."""
     poll_ms: Count = 1000
@@ -132,7 +141,7 @@ class EvaluationRequest(Message):
     generation: Count
     nll: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """Sum of negative log-likelihoods in nats."""
-    tokens: Annotated[int, Field(ge=1)]
+    tokens: Annotated[int, Field(ge=1, lt=2**53)]
 
 
 class EndRequest(Message):
@@ -148,14 +157,14 @@ class ContributionRequest(Message):
     steps: Count
     delta: Sha256
     windows_digest: Annotated[str, Field(pattern=r"^[0-9]{1,16}:[0-9a-f]{32}$")]
-    loss: float | None = None
+    loss: Finite | None = None
     seconds: Annotated[float, Field(ge=0, lt=1e9)] = 0.0
 
 
 class ContributionReply(Message):
     accepted: bool
     kind: Text
-    reason: Text
+    reason: str
 
 
 class ReleaseRequest(Message):
@@ -165,7 +174,7 @@ class ReleaseRequest(Message):
 
 class Accepted(Message):
     accepted: bool = True
-    reason: Text = ""
+    reason: str = ""
 
 
 class SiteStatus(Message):
