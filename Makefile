@@ -16,7 +16,7 @@ COVERAGE := --cov=crosstrain.domain --cov=crosstrain.outer --cov-branch --cov-fa
 .PHONY: help .venv demo test check docs clean
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 .venv: $(STAMP)
 
