@@ -33,6 +33,8 @@ def next_work(service: Service, session: SessionId, request: messages.NextReques
         sessions.note_presence(service, session, name, None, now)
         current = run_store.newest_generation(connection)
         lease = lease_store.live_of_session(connection, session)
+        if lease is not None and _goes_on(connection, lease, request.resume):
+            return _train(connection, lease, "this lease is the saved phase's already", Work.RESUME)
         if lease is not None and request.holds == lease.generation:
             return _train(connection, lease, "this lease is already yours")
         instruction = decide_work(work_view(service, connection, session, name, current, request, now))
@@ -122,6 +124,15 @@ def require_own_lease(connection: Connection, token: Token, session: SessionId) 
             kind="fenced",
         )
     return lease
+
+
+def _goes_on(connection: Connection, lease: Lease, saved: messages.LeaseInfo | None) -> bool:
+    """Whether a lease was given out for this saved phase: the reply was lost, or the site asks a second time."""
+    return (
+        saved is not None
+        and saved.generation == lease.generation
+        and saved.spans == sessions.lease_info(connection, lease).spans
+    )
 
 
 def _grant(
