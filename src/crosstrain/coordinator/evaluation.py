@@ -21,6 +21,9 @@ def take_initial(service: Service, session: SessionId, weights: Digest, now: Ins
     """
     with service.database.read() as connection:
         sessions.require_open_session(connection, session)
+        known = run_store.newest_generation(connection)
+    if known is not None:
+        return messages.Accepted(reason="there is a generation 0 already")
     if not service.objects.has(weights):
         raise Refused(f"Blob {weights[:12]} is not here.", "upload the weights first", kind="missing-blob")
     try:

@@ -6,6 +6,7 @@ is a function of the parent generation and of the contributions in the order of 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -95,10 +96,6 @@ def _entries(file: WeightsFile, dtype: DType) -> list[Entry]:
 
 def publish_initial(service: Service, weights: Digest, now: Instant) -> GenerationRecord:
     """Publishes generation 0 from the float32 weights that the first site made. Publishing it again changes nothing."""
-    with service.database.read() as connection:
-        known = run_store.newest_generation(connection)
-    if known is not None:
-        return known
     wire = weights if service.config.wire.weights == "fp32" else _rounded(service, weights)
     record = GenerationRecord(
         Generation(0), None, wire, weights, None, 0, 0, None, None, contributions=0, published_at=now
@@ -186,8 +183,10 @@ def _open_next(service: Service, connection: Connection, record: GenerationRecor
 def _rounded(service: Service, master: Digest) -> Digest:
     """The bf16 file of float32 weights."""
     service.work.mkdir(parents=True, exist_ok=True)
-    path = service.work / "weights.safetensors"
-    with WeightsFile(service.objects.path(master)) as source, WeightsWriter(path, _entries(source, "BF16")) as out:
-        for entry in source.entries:
-            out.write(entry.name, source.array(entry.name))
-    return service.objects.adopt(path)
+    # A directory of its own: the same request may come twice at once.
+    with tempfile.TemporaryDirectory(dir=service.work) as directory:
+        path = Path(directory) / "weights.safetensors"
+        with WeightsFile(service.objects.path(master)) as source, WeightsWriter(path, _entries(source, "BF16")) as out:
+            for entry in source.entries:
+                out.write(entry.name, source.array(entry.name))
+        return service.objects.adopt(path)
