@@ -78,10 +78,15 @@ def generation_rows(
             beta=record.beta,
             published_at=record.published_at,
             loss=losses.get(record.number),
-            perplexity=math.exp(losses[record.number]) if record.number in losses else None,
+            perplexity=_perplexity(losses.get(record.number)),
         )
         for record in chain
     )
+
+
+def _perplexity(loss: float | None) -> float | None:
+    """None also where it is beyond what a float holds: a model can be that bad."""
+    return math.exp(loss) if loss is not None and loss < 700 else None
 
 
 def site_rows(connection: Connection, present: dict[SiteName, Presence]) -> tuple[messages.SiteStatus, ...]:
