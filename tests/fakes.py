@@ -73,7 +73,7 @@ def run_config(**sections: Mapping[str, Any]) -> RunConfig:
         "inner": {"steps": 4},
         "heldout": {"windows": 0},
         "lease": {"heartbeat_s": 1, "ttl_floor_s": 10, "join_patience_s": 30, "phase_patience_s": 120},
-        "round": {"cutoff_s": 1000, "drain_s": 50, "start_after_s": 100},
+        "round": {"cutoff_s": 200, "drain_s": 50, "start_after_s": 100},
     }
     for name, keys in sections.items():
         document[name] = {**document.get(name, {}), **keys}

@@ -70,7 +70,7 @@ def test_heartbeat_without_progress_does_not_keep_a_lease_beyond_patience(world:
 def test_heartbeat_with_progress_keeps_a_lease_without_end(world: World) -> None:
     (alpha,) = world.begin("alpha")
     alpha.work()
-    world.pass_time(600_000, alpha, every=5000)
+    world.pass_time(400_000, alpha, every=5000)
     assert leased(world) == 4
 
 
@@ -218,11 +218,11 @@ def test_lease_is_named_as_over_when_the_round_closed_without_it(world: World) -
     alpha.work()
     beta.work()
     beta.contribute()
-    world.pass_time(999_000, alpha, every=3000)
+    world.pass_time(196_000, alpha, every=4000)
     reply = alpha.beat()
     assert (reply["lease_alive"], reply["drain"]) == (True, True)
     assert "stop at the next block boundary" in reply["reason"]
-    world.pass_time(3000, alpha, every=3000)
+    world.pass_time(4000, alpha, every=4000)
     assert world.chain()[-1].number == 1
     reply = alpha.beat()
     assert (reply["lease_alive"], reply["generation"]) == (False, 1)
@@ -234,9 +234,9 @@ def test_lease_is_named_as_over_when_the_round_closed_without_it(world: World) -
 def test_work_near_the_cutoff_waits_for_the_next_round(world: World) -> None:
     alpha, beta = world.begin("alpha", "beta")
     alpha.work()
-    world.pass_time(951_000, alpha, every=3000)
+    world.pass_time(152_000, alpha, every=4000)
     reply = beta.ask()
-    assert (reply["work"], reply["until_ms"]) == ("wait", 49_000)
+    assert (reply["work"], reply["until_ms"]) == ("wait", 48_000)
     assert reply["reason"] == "the round is about to close; waiting for the next"
 
 
