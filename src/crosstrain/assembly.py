@@ -126,14 +126,20 @@ class Coordinator:
 def build_service(
     config: RunConfig, manifest: Manifest, database: Database, objects: ObjectStore, work: Path, clock: Clock
 ) -> Service:
+    """`begin_service` for a corpus."""
+    return begin_service(config, fingerprint(config, manifest), database, objects, work, clock)
+
+
+def begin_service(
+    config: RunConfig, identity: Fingerprint, database: Database, objects: ObjectStore, work: Path, clock: Clock
+) -> Service:
     """Opens or begins the run in `database` and takes it over.
 
     Raises:
         UsageError: the database holds a run with another spec or corpus.
     """
     now = clock.now()
-    corpus = Corpus(manifest.train.windows, config.data.block_windows)
-    identity = fingerprint(config, manifest)
+    corpus = Corpus(identity.windows, identity.block_windows)
     with database.write() as connection:
         stored = run_store.load(connection)
         if stored is None:
@@ -153,7 +159,7 @@ def build_service(
         text = f"crosstrain {__version__}, term {database.term}"
         run_store.log(connection, EventKind.COORDINATOR_STARTED, text, now)
     rule = outer_rule(config.outer, config.run.preset, config.inner.optimizer)
-    return Service(config, clock, database, objects, work, corpus, manifest.seq_len, identity, rule, started_at=now)
+    return Service(config, clock, database, objects, work, corpus, identity.seq_len, identity, rule, started_at=now)
 
 
 def open_coordinator(files: RunFiles, host: str | None, port: int | None) -> Coordinator:

@@ -111,26 +111,38 @@ def _existing(service: Service, digest: Digest) -> FilePath:
     return service.objects.path(digest)
 
 
+def problem_of(error: CrosstrainError) -> messages.Problem:
+    """The problem document of an error. Of a coordinator's own troubles the client hears "try again" (5xx)."""
+    match error:
+        case Refused():
+            status, kind = error.status, error.kind
+        case Superseded():
+            status, kind = 503, "coordinator-superseded"
+        case EnvironmentFault():
+            status, kind = 507, "coordinator-fault"
+        case IntegrityError():
+            status, kind = 409, "integrity"
+        case _:
+            status, kind = 500, "error"
+    return _problem(status, kind, error.message, error.hint)
+
+
+def _problem(status: int, kind: str, detail: str, hint: str) -> messages.Problem:
+    return messages.Problem(
+        type=f"urn:crosstrain:problem:{kind}", title=kind, status=status, detail=detail, kind=kind, hint=hint
+    )
+
+
 def _install_problems(app: FastAPI) -> None:
+    def respond(document: messages.Problem) -> JSONResponse:
+        return JSONResponse(document.model_dump(), document.status, media_type="application/problem+json")
+
     def problem(status: int, kind: str, detail: str, hint: str = "") -> JSONResponse:
-        document = messages.Problem(
-            type=f"urn:crosstrain:problem:{kind}", title=kind, status=status, detail=detail, kind=kind, hint=hint
-        )
-        return JSONResponse(document.model_dump(), status, media_type="application/problem+json")
+        return respond(_problem(status, kind, detail, hint))
 
     @app.exception_handler(CrosstrainError)
     async def said_no(_request: Request, error: CrosstrainError) -> JSONResponse:
-        match error:
-            case Refused():
-                return problem(error.status, error.kind, error.message, error.hint)
-            case Superseded():
-                return problem(410, "superseded", error.message, error.hint)
-            case EnvironmentFault():
-                return problem(507, "coordinator-fault", error.message, error.hint)
-            case IntegrityError():
-                return problem(409, "integrity", error.message, error.hint)
-            case _:
-                return problem(500, "error", error.message, error.hint)
+        return respond(problem_of(error))
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_request: Request, error: RequestValidationError) -> JSONResponse:

@@ -125,6 +125,11 @@ class Heartbeat:
         self._board.changed.set()
         self._thread.join(BEAT_DEADLINE_S + 1)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the session is over."""
+        return self._stopping.is_set()
+
     def step(self) -> None:
         """Sends one heartbeat; an outage is not an error here, the lease's TTL is made for it."""
         beat, token, kept = self._board.outgoing()

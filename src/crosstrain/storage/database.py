@@ -27,6 +27,9 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 
+_TERM = select(schema.run.c.term)
+
+
 class Database:
     """Connections and transactions; the stores beside this file hold the statements."""
 
@@ -61,7 +64,7 @@ class Database:
             connection.begin(),
         ):
             if self._term is not None:
-                stored = connection.execute(select(schema.run.c.term)).scalar()
+                stored = connection.execute(_TERM).scalar()
                 if stored != self._term:
                     raise Superseded(
                         f"This coordinator writes with term {self._term}, the database is at term {stored}.",
@@ -74,7 +77,7 @@ class Database:
         self._term = None
         with self.write() as connection:
             connection.execute(update(schema.run).values(term=schema.run.c.term + 1))
-            term = connection.execute(select(schema.run.c.term)).scalar_one()
+            term = connection.execute(_TERM).scalar_one()
         self._term = int(term)
         return self._term
 
@@ -83,7 +86,12 @@ class Database:
 
 
 def open_sqlite(path: Path | None, *, read_only: bool = False) -> Database:
-    """Opens (and makes) a SQLite database; None keeps it in memory.
+    """Opens (and makes) a SQLite database; errors as of `sqlite_engine`."""
+    return Database(sqlite_engine(path, read_only=read_only))
+
+
+def sqlite_engine(path: Path | None, *, read_only: bool = False) -> Engine:
+    """Connections to a SQLite database with its tables made; None keeps it in memory.
 
     WAL with synchronous=FULL: a committed transaction survives power loss.
 
@@ -124,7 +132,7 @@ def open_sqlite(path: Path | None, *, read_only: bool = False) -> Database:
             f"{path} has schema version {found}, this crosstrain needs {schema.SCHEMA_VERSION}.",
             "use the crosstrain version that began the run",
         )
-    return Database(engine)
+    return engine
 
 
 def refuse_network_file_system(directory: Path, mounts: Path = Path("/proc/mounts")) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, func, insert, select, update
 
 from crosstrain.domain.contribution import Contribution, Judgement
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
@@ -14,6 +14,22 @@ from crosstrain.storage import schema
 
 _leases = schema.leases.c
 _contributions = schema.contributions.c
+_COUNTED = [state.value for state in (LeaseState.LIVE, LeaseState.CONTRIBUTED, LeaseState.MERGED)]
+
+# Built once: making a statement costs SQLAlchemy as much as running it, and these run for every request.
+_FIND = select(schema.leases).where(_leases.token == bindparam("token"))
+_IN_STATE = select(schema.leases).where(_leases.state == bindparam("state")).order_by(_leases.token)
+_LIVE = select(schema.leases).where(_leases.state == LeaseState.LIVE.value)
+_LIVE_OF_SESSION = _LIVE.where(_leases.session == bindparam("session"))
+_LIVE_OF_SITE = _LIVE.where(_leases.site == bindparam("site"))
+_ACCEPTED = (
+    select(schema.contributions)
+    .where(_contributions.generation == bindparam("generation"), _contributions.accepted)
+    .order_by(_contributions.token)
+)
+_ROUND_BEGUN = select(func.min(_leases.granted_at)).where(
+    _leases.generation == bindparam("generation"), _leases.state.in_(_COUNTED)
+)
 
 
 def next_token(connection: Connection) -> Token:
@@ -27,29 +43,23 @@ def add(connection: Connection, lease: Lease, reason: str) -> None:
 
 
 def find(connection: Connection, token: Token) -> Lease | None:
-    row = connection.execute(select(schema.leases).where(_leases.token == token)).mappings().one_or_none()
+    row = connection.execute(_FIND, {"token": token}).mappings().one_or_none()
     return None if row is None else _lease(row)
 
 
 def in_state(connection: Connection, state: LeaseState) -> tuple[Lease, ...]:
-    rows = connection.execute(select(schema.leases).where(_leases.state == state.value).order_by(_leases.token))
+    rows = connection.execute(_IN_STATE, {"state": state.value})
     return tuple(_lease(row) for row in rows.mappings())
 
 
 def live_of_session(connection: Connection, session: SessionId) -> Lease | None:
     """The lease a session holds; it never holds two."""
-    row = (
-        connection.execute(
-            select(schema.leases).where(_leases.session == session, _leases.state == LeaseState.LIVE.value)
-        )
-        .mappings()
-        .one_or_none()
-    )
+    row = connection.execute(_LIVE_OF_SESSION, {"session": session}).mappings().one_or_none()
     return None if row is None else _lease(row)
 
 
 def live_of_site(connection: Connection, site: SiteName) -> tuple[Lease, ...]:
-    rows = connection.execute(select(schema.leases).where(_leases.site == site, _leases.state == LeaseState.LIVE.value))
+    rows = connection.execute(_LIVE_OF_SITE, {"site": site})
     return tuple(_lease(row) for row in rows.mappings())
 
 
@@ -120,12 +130,7 @@ def contribution(connection: Connection, token: Token) -> RowMapping | None:
 
 def accepted(connection: Connection, generation: Generation) -> tuple[RowMapping, ...]:
     """Accepted contributions of a round in their canonical order, by token."""
-    rows = connection.execute(
-        select(schema.contributions)
-        .where(_contributions.generation == generation, _contributions.accepted)
-        .order_by(_contributions.token)
-    )
-    return tuple(rows.mappings())
+    return tuple(connection.execute(_ACCEPTED, {"generation": generation}).mappings())
 
 
 def all_contributions(connection: Connection) -> tuple[RowMapping, ...]:
@@ -156,9 +161,7 @@ def granted_blocks(connection: Connection, generation: Generation) -> int:
 
 def round_begun(connection: Connection, generation: Generation) -> Instant | None:
     """When the first lease of a round was granted that is live or contributed."""
-    counted = [state.value for state in (LeaseState.LIVE, LeaseState.CONTRIBUTED, LeaseState.MERGED)]
-    query = select(func.min(_leases.granted_at)).where(_leases.generation == generation, _leases.state.in_(counted))
-    begun = connection.execute(query).scalar()
+    begun = connection.execute(_ROUND_BEGUN, {"generation": generation}).scalar()
     return None if begun is None else Instant(begun)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select
 
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.ids import Token
@@ -13,7 +13,14 @@ from crosstrain.errors import IntegrityError
 from crosstrain.storage import schema
 
 _spans = schema.spans.c
+_blocks = func.sum(_spans.stop - _spans.start)
 _columns = (_spans.epoch, _spans.start, _spans.stop, _spans.state, _spans.token)
+
+
+# Built once: making a statement costs SQLAlchemy as much as running it, and these run for every request.
+_COUNTS = select(_spans.state, _blocks).group_by(_spans.state)
+_COUNTS_OF_EPOCH = _COUNTS.where(_spans.epoch == bindparam("epoch"))
+_HELD = select(*_columns).where(_spans.token == bindparam("token")).order_by(_spans.epoch, _spans.start)
 
 
 def available(connection: Connection, epoch: int, blocks: int) -> tuple[Span, ...]:
@@ -36,7 +43,7 @@ def available(connection: Connection, epoch: int, blocks: int) -> tuple[Span, ..
 
 def held(connection: Connection, token: Token) -> tuple[Span, ...]:
     """The spans of a lease, in the order of training."""
-    rows = connection.execute(select(*_columns).where(_spans.token == token).order_by(_spans.epoch, _spans.start))
+    rows = connection.execute(_HELD, {"token": token})
     return tuple(_span(row) for row in rows)
 
 
@@ -103,10 +110,8 @@ def are_available(connection: Connection, wanted: Sequence[tuple[int, int, int]]
 
 def counts(connection: Connection, epoch: int | None = None) -> dict[BlockState, int]:
     """Blocks per state, of one epoch or of all."""
-    query = select(_spans.state, func.sum(_spans.stop - _spans.start)).group_by(_spans.state)
-    if epoch is not None:
-        query = query.where(_spans.epoch == epoch)
-    found = {BlockState(state): int(blocks) for state, blocks in connection.execute(query)}
+    rows = connection.execute(_COUNTS) if epoch is None else connection.execute(_COUNTS_OF_EPOCH, {"epoch": epoch})
+    found = {BlockState(state): int(blocks) for state, blocks in rows}
     return {state: found.get(state, 0) for state in BlockState}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, func, insert, select, update
 
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.generation import GenerationRecord
@@ -19,10 +19,16 @@ _rounds = schema.rounds.c
 _generations = schema.generations.c
 _events = schema.events.c
 
+# Built once: making a statement costs SQLAlchemy as much as running it, and these run for every request.
+_LOAD = select(schema.run)
+_NEWEST_ROUND = select(schema.rounds).order_by(_rounds.generation.desc()).limit(1)
+_NEWEST_GENERATION = select(schema.generations).order_by(_generations.number.desc()).limit(1)
+_EVALUATION = select(schema.evaluations).where(schema.evaluations.c.generation == bindparam("generation"))
+
 
 def load(connection: Connection) -> RowMapping | None:
     """The run's row, None in a new database."""
-    return connection.execute(select(schema.run)).mappings().one_or_none()
+    return connection.execute(_LOAD).mappings().one_or_none()
 
 
 def create(
@@ -58,8 +64,7 @@ def open_round(connection: Connection, generation: Generation, now: Instant) -> 
 
 
 def newest_round(connection: Connection) -> RowMapping | None:
-    query = select(schema.rounds).order_by(_rounds.generation.desc()).limit(1)
-    return connection.execute(query).mappings().one_or_none()
+    return connection.execute(_NEWEST_ROUND).mappings().one_or_none()
 
 
 def close_round(connection: Connection, generation: Generation, reason: str, now: Instant) -> None:
@@ -78,8 +83,7 @@ def add_generation(connection: Connection, record: GenerationRecord) -> None:
 
 
 def newest_generation(connection: Connection) -> GenerationRecord | None:
-    query = select(schema.generations).order_by(_generations.number.desc()).limit(1)
-    row = connection.execute(query).mappings().one_or_none()
+    row = connection.execute(_NEWEST_GENERATION).mappings().one_or_none()
     return None if row is None else _record(row)
 
 
@@ -97,8 +101,7 @@ def add_evaluation(
 
 
 def evaluation(connection: Connection, generation: Generation) -> RowMapping | None:
-    query = select(schema.evaluations).where(schema.evaluations.c.generation == generation)
-    return connection.execute(query).mappings().one_or_none()
+    return connection.execute(_EVALUATION, {"generation": generation}).mappings().one_or_none()
 
 
 def evaluations(connection: Connection) -> Sequence[RowMapping]:

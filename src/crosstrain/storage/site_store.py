@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, insert, select, update
 
 from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.storage import schema
 
 _sites = schema.sites.c
 _sessions = schema.sessions.c
+
+# Built once: making a statement costs SQLAlchemy as much as running it, and these run for every request.
+_FIND = select(schema.sites).where(_sites.name == bindparam("name"))
+_SESSION = select(schema.sessions).where(_sessions.id == bindparam("id"))
+_SITES = select(schema.sites).order_by(_sites.name)
 
 RATE_MEMORY = 0.5
 """Weight of the newest phase in a site's moving average rate."""
@@ -70,16 +75,15 @@ def end_session(connection: Connection, session: SessionId, reason: str, now: In
 
 
 def find(connection: Connection, site: SiteName) -> RowMapping | None:
-    return connection.execute(select(schema.sites).where(_sites.name == site)).mappings().one_or_none()
+    return connection.execute(_FIND, {"name": site}).mappings().one_or_none()
 
 
 def session(connection: Connection, identifier: SessionId) -> RowMapping | None:
-    query = select(schema.sessions).where(_sessions.id == identifier)
-    return connection.execute(query).mappings().one_or_none()
+    return connection.execute(_SESSION, {"id": identifier}).mappings().one_or_none()
 
 
 def sites(connection: Connection) -> Sequence[RowMapping]:
-    return connection.execute(select(schema.sites).order_by(_sites.name)).mappings().all()
+    return connection.execute(_SITES).mappings().all()
 
 
 def open_sessions(connection: Connection) -> Sequence[RowMapping]:

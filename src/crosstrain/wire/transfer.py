@@ -24,6 +24,8 @@ from crosstrain.wire.client import FIRST_RETRY_S, LONGEST_RETRY_S, RETRIED_STATU
 PART_BYTES = 16 << 20
 """Body of one upload request: small enough for proxies with a size limit, large enough that its round trip is noise."""
 CHUNK_BYTES = 1 << 20
+UPLOAD_ATTEMPTS = 5
+"""Whole uploads that may arrive damaged before the line is given up."""
 
 Progress = Callable[[int, int], None]
 """Called with (bytes there, bytes in all)."""
@@ -62,8 +64,15 @@ class BlobClient:
             Unreachable: not done before the deadline.
         """
         total = path.stat().st_size
-        with path.open("rb") as file:
-            self._until_done(lambda: self._send_rest(file, digest, total, progress), deadline_s, "upload")
+        for attempt in range(UPLOAD_ATTEMPTS):
+            try:
+                with path.open("rb") as file:
+                    self._until_done(lambda: self._send_rest(file, digest, total, progress), deadline_s, "upload")
+                return
+            except Refused as error:
+                # The bytes changed on the way; the coordinator threw them away and takes them from the beginning.
+                if error.kind != "integrity" or attempt + 1 == UPLOAD_ATTEMPTS or _sha256(path) != digest:
+                    raise
 
     def download(self, digest: Digest, target: Path, deadline_s: float, progress: Progress) -> None:
         """Puts the blob at `target`, complete or not at all.
