@@ -93,16 +93,24 @@ def _install_blobs(app: FastAPI, service: Service) -> None:
 
     @app.put("/v1/blobs/{digest}")
     async def upload(digest: Sha256, offset: Bytes, total: Bytes, request: Request) -> dict[str, int]:
-        if int(request.headers.get("content-length", "0")) > LARGEST_PART:
+        part = await _body(request)
+        done = await run_in_threadpool(service.objects.append, Digest(digest), offset, [part], total)
+        return {"received": done}
+
+
+async def _body(request: Request) -> bytes:
+    """The body, counted while it comes: its announced length may be missing or wrong."""
+    part = bytearray()
+    async for chunk in request.stream():
+        part += chunk
+        if len(part) > LARGEST_PART:
             raise Refused(
-                f"A part may have {LARGEST_PART} bytes, found {request.headers['content-length']}.",
+                f"A part may have {LARGEST_PART} bytes, found more.",
                 "send smaller parts",
                 kind="part-too-large",
                 status=413,
             )
-        part = await request.body()
-        done = await run_in_threadpool(service.objects.append, Digest(digest), offset, [part], total)
-        return {"received": done}
+    return bytes(part)
 
 
 def _existing(service: Service, digest: Digest) -> FilePath:
