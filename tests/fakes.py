@@ -146,7 +146,7 @@ class AppTransport(httpx.BaseTransport):
         return _portal().call(self._exchange, request, request.read())
 
     async def _exchange(self, request: httpx.Request, body: bytes) -> httpx.Response:
-        sent = httpx.Request(request.method, request.url, headers=request.headers, content=body)
+        sent = httpx.Request(request.method, request.url, headers=request.headers, stream=httpx.ByteStream(body))
         response = await self._asgi.handle_async_request(sent)
         return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
 

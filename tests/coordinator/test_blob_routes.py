@@ -1,0 +1,137 @@
+"""Blobs over HTTP: byte ranges, resumable uploads, and every way of getting them wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fakes import World, sha256
+
+DATA = bytes(range(256)) * 5
+DIGEST = sha256(DATA)
+
+
+@pytest.fixture
+def stored(world: World) -> World:
+    assert world.put(DATA) == DIGEST
+    return world
+
+
+def put(world: World, data: bytes, offset: int = 0, total: int = len(DATA), digest: str = DIGEST) -> httpx.Response:
+    return world.http.put(f"blobs/{digest}", params={"offset": offset, "total": total}, content=data)
+
+
+def received(world: World) -> int:
+    return int(world.http.get(f"blobs/{DIGEST}/received").json()["received"])
+
+
+def test_download_gives_the_bytes(stored: World) -> None:
+    response = stored.http.get(f"blobs/{DIGEST}")
+    assert (response.status_code, response.content) == (200, DATA)
+    assert response.headers["content-type"] == "application/octet-stream"
+    head = stored.http.head(f"blobs/{DIGEST}")
+    assert (head.headers["content-length"], head.headers["accept-ranges"]) == (str(len(DATA)), "bytes")
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0), (0, 99), (100, 1279), (1279, 1279)])
+def test_download_of_a_range_says_which(stored: World, first: int, last: int) -> None:
+    response = stored.http.get(f"blobs/{DIGEST}", headers={"range": f"bytes={first}-{last}"})
+    assert (response.status_code, response.content) == (206, DATA[first : last + 1])
+    assert response.headers["content-range"] == f"bytes {first}-{last}/{len(DATA)}"
+
+
+def test_download_from_an_offset_gives_the_rest(stored: World) -> None:
+    response = stored.http.get(f"blobs/{DIGEST}", headers={"range": "bytes=1000-"})
+    assert (response.status_code, response.content) == (206, DATA[1000:])
+
+
+def test_download_from_behind_the_end_is_not_satisfiable(stored: World) -> None:
+    assert stored.http.get(f"blobs/{DIGEST}", headers={"range": f"bytes={len(DATA)}-"}).status_code == 416
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_download_of_an_unknown_blob_is_refused(world: World, method: str) -> None:
+    response = world.http.request(method, f"blobs/{'a' * 64}")
+    assert response.status_code == 404
+    if method == "GET":
+        assert response.json()["kind"] == "missing-blob"
+
+
+@pytest.mark.parametrize("name", ["abc", "A" * 64, "..%2f..%2fetc%2fpasswd", "g" * 64, "a" * 65])
+def test_blob_name_that_is_no_digest_is_refused(world: World, name: str) -> None:
+    for response in (world.http.get(f"blobs/{name}"), world.http.get(f"blobs/{name}/received")):
+        assert response.status_code in (404, 422)
+        assert response.headers["content-type"] == "application/problem+json"
+
+
+@given(cuts=st.lists(st.integers(0, len(DATA)), max_size=4))
+def test_upload_in_any_parts_makes_the_blob(world: World, cuts: list[int]) -> None:
+    world.objects.delete(DIGEST)
+    edges = [0, *sorted(cuts), len(DATA)]
+    for start, stop in pairwise(edges):
+        response = put(world, DATA[start:stop], start)
+        assert (response.status_code, response.json()) == (200, {"received": stop})
+        assert received(world) == stop
+    assert world.http.get(f"blobs/{DIGEST}").content == DATA
+
+
+def test_upload_again_of_what_is_there_is_no_error(stored: World) -> None:
+    assert received(stored) == len(DATA)
+    assert put(stored, DATA[10:20], 10).json() == {"received": len(DATA)}
+
+
+def test_upload_with_a_gap_is_refused_and_says_where_to_continue(world: World) -> None:
+    put(world, DATA[:100])
+    response = put(world, DATA[200:], 200)
+    assert (response.status_code, response.json()["kind"]) == (409, "upload-gap")
+    assert "byte 100" in response.json()["detail"]
+    assert received(world) == 100
+
+
+def test_upload_of_other_bytes_is_refused_and_starts_anew(world: World) -> None:
+    wrong = bytes([DATA[0] ^ 1]) + DATA[1:]
+    response = put(world, wrong)
+    assert (response.status_code, response.json()["kind"]) == (409, "integrity")
+    assert received(world) == 0
+    assert put(world, DATA).json() == {"received": len(DATA)}
+
+
+def test_upload_of_more_bytes_than_announced_is_refused(world: World) -> None:
+    assert put(world, DATA, total=100).status_code == 409
+    assert received(world) == 0
+
+
+def test_part_that_is_too_large_is_refused_before_it_is_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crosstrain.coordinator.routes.LARGEST_PART", 1000)
+    response = put(world, DATA)
+    assert (response.status_code, response.json()["kind"]) == (413, "part-too-large")
+    assert received(world) == 0
+
+
+def test_part_of_unknown_length_is_limited_as_well(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crosstrain.coordinator.routes.LARGEST_PART", 1000)
+
+    def chunks() -> Iterator[bytes]:
+        yield DATA[:700]
+        yield DATA[700:]
+
+    response = world.http.put(f"blobs/{DIGEST}", params={"offset": 0, "total": len(DATA)}, content=chunks())
+    assert response.status_code == 413
+    assert received(world) == 0
+
+
+@pytest.mark.parametrize("params", [{}, {"offset": 0}, {"offset": -1, "total": 5}, {"offset": 0, "total": 2**60}])
+def test_upload_without_a_place_is_malformed(world: World, params: dict[str, int]) -> None:
+    response = world.http.put(f"blobs/{DIGEST}", params=params, content=DATA)
+    assert (response.status_code, response.json()["kind"]) == (422, "malformed")
+
+
+def test_upload_without_a_length_of_its_own_is_taken(world: World) -> None:
+    response = world.http.put(
+        f"blobs/{DIGEST}", params={"offset": 0, "total": len(DATA)}, content=iter([DATA[:700], DATA[700:]])
+    )
+    assert response.json() == {"received": len(DATA)}
