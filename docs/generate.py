@@ -107,7 +107,7 @@ def _default(parameter: Any) -> str:
     if parameter.required:
         return "required"
     value = getattr(parameter.default, "value", parameter.default)
-    return "" if value in (None, False, "") else f"`{value}`"
+    return "" if value is None or value is False or value == "" else f"`{value}`"
 
 
 def run_file_page() -> Iterator[str]:

@@ -24,6 +24,7 @@ ROUTES = {
 PROBLEMS = {
     "contributed-already": "The lease was contributed before, with another content.",
     "coordinator-fault": "The coordinator's disk is full or read-only; clients repeat the request.",
+    "coordinator-superseded": "Another coordinator serves this run now; clients repeat the request.",
     "error": "An error without a kind of its own.",
     "fenced": "The lease belongs to another session: a newer one of this site took over.",
     "http": "No such path or method.",
@@ -31,7 +32,7 @@ PROBLEMS = {
     "malformed": "The request does not fit its model; the detail names the field.",
     "missing-blob": "The blob that is named was not uploaded.",
     "part-too-large": "A part of an upload has more bytes than one request may have.",
-    "superseded": "The session is over, or another coordinator serves the run.",
+    "superseded": "The session is over: a newer one of this site took over, or it left.",
     "unknown-generation": "There is no such generation.",
     "unknown-lease": "There is no such lease.",
     "unknown-session": "There is no such session.",
