@@ -113,3 +113,16 @@ def test_tree_of_the_readme_is_the_package() -> None:
     tree = next(block for block in fences(ROOT / "README.md", "") if block.startswith("src/crosstrain/"))
     told = {line.split()[0].rstrip("/").removesuffix(".py") for line in tree.splitlines()[1:]}
     assert told == {part for line in layers() for part in line.split(" | ")} - {"__main__"}
+
+
+def test_sentences_of_the_operating_guide_are_those_of_the_rules() -> None:
+    text = (ROOT / "docs" / "guides" / "operating.md").read_text(encoding="utf-8")
+    table = text.partition("## What the run waits for")[2].partition("\n## ")[0]
+    told = [row.split("|")[1].strip() for row in table.splitlines() if row.startswith("| ")][1:]
+    code = "\n".join(
+        path.read_text(encoding="utf-8") for part in ("domain", "coordinator") for path in (SOURCE / part).glob("*.py")
+    )
+    for sentence in told:
+        for fragment in re.split(r"\b[NMA]\b|\.\.\.", sentence):
+            assert fragment.strip() in code, f"no rule says: {sentence}"
+    assert len(told) > 5
