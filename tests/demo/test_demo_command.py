@@ -91,7 +91,7 @@ def test_two_sites_train_a_model(tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.torch
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_of_it(number: signal.Signals, tmp_path: Path) -> None:
     text, kept = text_file(tmp_path / "text.txt"), tmp_path / "kept"
     words = [*COMMAND, "--input", str(text), "--vocab", "512", "--sites", "1", "--no-faults", "--keep", str(kept)]

@@ -66,7 +66,7 @@ def _check_the_report(played: Played, findings: Findings, log: Console) -> None:
     text = log.file.read()
     log.file.close()
     assert "generation 14 of 14 from 3 sites" in text
-    assert f"{findings.recovered_blocks} blocks of expired leases were trained by others and merged." in text
+    assert f"{findings.recovered_blocks} blocks of expired leases were trained again and merged." in text
     assert "recomputed bit for bit" in text
     assert "\x1b" not in text
 

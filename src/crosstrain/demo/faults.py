@@ -148,7 +148,7 @@ def _expiry(script: Script, state: State, status: StatusReply) -> Step | None:
     if victim is None:
         return None
     if victim.ttl_expiries > state.expiries:
-        what = f"{victim.name}'s lease expired and its blocks are free for others; {victim.name} starts again"
+        what = f"{victim.name}'s lease expired and its blocks are free again; {victim.name} starts again"
         return State(Stage.RETURN, merged=victim.merged_blocks), (Action(Deed.START_SITE, what, victim.name),)
     if victim.lease_blocks is None:
         what = f"{victim.name} had contributed just before the signal, so nothing expired; {victim.name} starts again"

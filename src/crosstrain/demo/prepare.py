@@ -17,6 +17,8 @@ from crosstrain.runfile import Local, write_run_file
 
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
 SEQ_LEN = 128
+HELDOUT = 0.05
+"""Of the documents: of a few dozen, fewer than this can be a single short one, whose loss says nothing."""
 HELDOUT_WINDOWS = 64
 ENDLESS = 1_000_000
 """Epochs: the rounds end the demo, however little text there is."""
@@ -88,7 +90,7 @@ def prepare(directory: Path, wishes: Wishes, report: Callable[[BuildProgress], N
         UsageError: the text is empty, binary, or too short.
     """
     corpus = directory / "corpus"
-    options = BuildOptions(vocab=wishes.vocab, seq_len=SEQ_LEN)
+    options = BuildOptions(vocab=wishes.vocab, seq_len=SEQ_LEN, heldout=HELDOUT)
     manifest = build_corpus(wishes.inputs or stdlib_sources(), corpus, options, report)
     port = _free_port()
     local = Local(

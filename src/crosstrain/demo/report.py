@@ -100,7 +100,7 @@ def tell(console: Console, played: Played, findings: Findings, wall_s: float, ke
     if played.faults:
         console.print(Text("\nWhat the demo did to the run", "bold"), fault_table(played.faults), sep="\n")
         console.print(
-            f"{findings.recovered_blocks} blocks of expired leases were trained by others and merged.", soft_wrap=True
+            f"{findings.recovered_blocks} blocks of expired leases were trained again and merged.", soft_wrap=True
         )
     console.print(Text("\nThe model writes", "bold"), Text(printable(findings.sample)), sep="\n")
     console.print(Text("\nAudit", "bold"))

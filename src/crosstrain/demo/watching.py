@@ -75,7 +75,8 @@ class Lines:
 
 
 def _generation_line(record: GenerationStatus, rounds: int) -> str:
-    origin = f"from {record.contributions} sites" if record.generation else "from the seed"
+    sites = "1 site" if record.contributions == 1 else f"{record.contributions} sites"
+    origin = f"from {sites}" if record.generation else "from the seed"
     quality = "" if record.perplexity is None else f", held-out perplexity {record.perplexity:,.1f}"
     return f"generation {record.generation} of {rounds} {origin}, {record.tokens:,} tokens{quality}"
 
