@@ -25,7 +25,7 @@ from crosstrain.domain.events import EventKind
 from crosstrain.domain.generation import chain_problem
 from crosstrain.domain.ids import Digest
 from crosstrain.domain.lease import LeaseState
-from crosstrain.domain.ledger import partition_problem
+from crosstrain.domain.ledger import Span, count_blocks, partition_problem
 from crosstrain.domain.permutation import epoch_order
 from crosstrain.domain.phase import digest_windows, sum_windows, window_numbers
 from crosstrain.errors import CrosstrainError
@@ -35,6 +35,8 @@ from crosstrain.storage.database import Database
 from crosstrain.storage.object_store import ObjectStore, digest_file
 
 STATES = list(BlockState)
+UNREADABLE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
+"""What rows raise that no coordinator wrote."""
 BLOCK_EVENTS = frozenset(kind.value for kind in TRANSITIONS)
 
 
@@ -61,17 +63,21 @@ def audit(database: Database, objects: ObjectStore, replay: bool = False) -> Aud
         run = run_store.load(connection)
         if run is None:
             return Audit(("the database holds no run",), 0, 0, 0, 0, dict.fromkeys(BlockState, 0), 0)
-        story = _Story(connection, run)
+        try:
+            story = _Story(connection, run)
+        except UNREADABLE as error:
+            return Audit((f"the rows cannot be read: {error}",), 0, 0, 0, 0, dict.fromkeys(BlockState, 0), 0)
         problems = [
-            *story.block_problems(),
-            *story.chain_problems(),
-            *story.contribution_problems(),
-            *story.site_problems(),
+            *_readable("the ledger", story.block_problems()),
+            *_readable("the leases", story.lease_problems()),
+            *_readable("the generations", story.chain_problems()),
+            *_readable("the contributions", story.contribution_problems()),
+            *_readable("the sites", story.site_problems()),
             *_blob_problems(story, objects),
         ]
         replayed = 0
         if replay:
-            found = list(_replay_problems(story, objects))
+            found = list(_readable("the recipes", _replay_problems(story, objects)))
             problems += [problem for problem in found if problem]
             replayed = len(found)
         return Audit(
@@ -83,6 +89,14 @@ def audit(database: Database, objects: ObjectStore, replay: bool = False) -> Aud
             ledger_store.counts(connection),
             story.corpus.blocks * (int(run["epoch"]) + 1),
         )
+
+
+def _readable(what: str, problems: Iterator[str]) -> Iterator[str]:
+    """The problems found, and as one more that the rows cannot be followed to their end."""
+    try:
+        yield from problems
+    except UNREADABLE as error:
+        yield f"{what} cannot be followed: {type(error).__name__} {error}"
 
 
 class _Story:
@@ -99,6 +113,7 @@ class _Story:
         self.leases = {row["token"]: row for row in lease_store.all_leases(connection)}
         self.sites = site_store.sites(connection)
         self.spans = ledger_store.all_spans(connection)
+        self.epochs = int(run["epoch"]) + 1
         self._orders: dict[int, array[int]] = {}
 
     def block_problems(self) -> Iterator[str]:
@@ -106,10 +121,14 @@ class _Story:
         by_epoch = defaultdict(list)
         for span in self.spans:
             by_epoch[span.epoch].append(span)
-        for spans in by_epoch.values():
-            problem = partition_problem(spans, self.corpus.blocks)
-            if problem:
-                yield problem
+        for epoch in sorted({*range(self.epochs), *by_epoch}):
+            problem = partition_problem(by_epoch[epoch], self.corpus.blocks)
+            if problem or epoch >= self.epochs:
+                yield problem or f"epoch {epoch} has blocks, but the run is in epoch {self.epochs - 1}"
+        for number, event in enumerate(self.events, start=1):
+            if event["seq"] != number:
+                yield f"event {number} is missing, found {event['seq']}"
+                break
         history = _History(self.corpus.blocks)
         for event in self.events:
             if event["kind"] in BLOCK_EVENTS:
@@ -117,12 +136,28 @@ class _Story:
         for span in self.spans:
             yield from history.compare(span.epoch, span.start, span.stop, span.state, span.token)
 
+    def lease_problems(self) -> Iterator[str]:
+        """What every lease holds, against what its state lets it hold (G3)."""
+        held: dict[int | None, list[Span]] = defaultdict(list)
+        for span in self.spans:
+            held[span.token].append(span)
+        granted = {event["token"] for event in self.events if event["kind"] == EventKind.GRANTED.value}
+        for token in sorted({*granted, *(token for token in held if token is not None)} ^ self.leases.keys()):
+            yield f"lease {token} is {'not granted in any event' if token in self.leases else 'in no row of its own'}"
+        for token, row in self.leases.items():
+            states = {span.state.value for span in held[token]}
+            expected = {LeaseState.LIVE.value: {"leased"}, LeaseState.CONTRIBUTED.value: {"contributed"}}
+            if states != expected.get(row["state"], set()):
+                yield f"lease {token} is {row['state']}, but holds {' and '.join(sorted(states)) or 'no'} blocks"
+            elif row["state"] == LeaseState.LIVE.value and count_blocks(held[token]) != row["blocks"]:
+                yield f"lease {token} of {row['blocks']} blocks holds {count_blocks(held[token])}"
+
     def chain_problems(self) -> Iterator[str]:
         """Numbers, parents, steps and tokens of the generations (G4), and one merge per contribution (G2)."""
         problem = chain_problem(self.chain)
         if problem:
             yield problem
-        merged = [row for row in self.contributions if self.leases[row["token"]]["state"] == LeaseState.MERGED.value]
+        merged = self._merged()
         for record in self.chain[1:]:
             rows = [row for row in merged if row["generation"] == record.parent]
             parent = self.chain[record.number - 1]
@@ -163,16 +198,28 @@ class _Story:
             if event["kind"] in BLOCK_EVENTS:
                 totals[event["site"], event["kind"]] += event["stop"] - event["start"]
         lost = (EventKind.EXPIRED, EventKind.RELEASED, EventKind.REFUSED)
+        leases = list(self.leases.values())
+        unknown = {row["site"] for row in leases} - {row["name"] for row in self.sites}
+        if unknown:
+            yield f"there are leases of unknown sites: {', '.join(sorted(unknown))}"
         for row in self.sites:
             expected = {
                 "granted_blocks": totals[row["name"], EventKind.GRANTED.value],
                 "merged_blocks": totals[row["name"], EventKind.MERGED.value],
                 "lost_blocks": sum(totals[row["name"], kind.value] for kind in lost),
                 "shed_blocks": totals[row["name"], EventKind.SHED.value],
+                "grants": sum(lease["site"] == row["name"] for lease in leases),
+                "ttl_expiries": sum((lease["site"], lease["state"]) == (row["name"], "expired") for lease in leases),
+                "tokens": sum(merged["tokens"] for merged in self._merged() if merged["site"] == row["name"]),
             }
-            for name, blocks in expected.items():
-                if row[name] != blocks:
-                    yield f"site {row['name']} counts {row[name]} {name}, its history has {blocks}"
+            for name, amount in expected.items():
+                if row[name] != amount:
+                    yield f"site {row['name']} counts {row[name]} {name}, its history has {amount}"
+
+    def _merged(self) -> list[RowMapping]:
+        """The contributions whose lease is merged."""
+        merged = {token for token, row in self.leases.items() if row["state"] == LeaseState.MERGED.value}
+        return [row for row in self.contributions if row["token"] in merged]
 
     def _windows(self, epoch: int, start: int, stop: int) -> Iterator[int]:
         if epoch not in self._orders:
