@@ -84,6 +84,18 @@ def test_ascii_output_has_ascii_pictures() -> None:
     assert any("######...... 10/20" in line for line in lines)
 
 
+@pytest.mark.parametrize(("height", "below", "shown"), [(60, 0, 8), (30, 0, 8), (30, 4, 6), (24, 0, 4), (10, 0, 0)])
+def test_events_are_what_gives_way_on_a_low_terminal(height: int, below: int, shown: int) -> None:
+    events = tuple(EventStatus(at=NOON, kind="granted", site="alpha", text=f"event {number}") for number in range(20))
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, color_system=None, width=80, height=height, _environ={})
+    console.print(render(status(events=events), below))
+    assert output.getvalue().count("event 1") == shown
+    assert ("event 19" in output.getvalue()) == (shown > 0)
+    if shown:
+        assert output.getvalue().count("\n") <= height - below
+
+
 def test_before_the_first_site() -> None:
     lines = text_of(render(BEFORE_THE_FIRST_SITE), 80)
     assert "round     no generation yet, 16 rounds planned" in lines

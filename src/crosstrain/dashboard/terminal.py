@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -13,7 +14,7 @@ from rich.text import Text
 from crosstrain.dashboard.figures import Bar, Part, done_of, sparkline
 from crosstrain.dashboard.tables import heldout_table, ledger_table
 from crosstrain.dashboard.wording import NOTHING, clean, clock_time, duration, number
-from crosstrain.wire.messages import SiteStatus, StatusReply
+from crosstrain.wire.messages import EventStatus, SiteStatus, StatusReply
 
 __all__ = ["heldout_table", "ledger_table", "render"]
 
@@ -22,29 +23,40 @@ WIDE = 110
 BAR_WIDTH = 12
 SPARK_WIDTH = 24
 EVENTS = 8
+FIXED_LINES = 16
+"""Lines of the view beside sites and events."""
 WORDS = 16
 """Least room for a sentence beside something else."""
 
 
-def render(status: StatusReply) -> RenderableType:
-    """The whole view; it fits itself to the width it is printed at."""
-    return _View(status)
+def render(status: StatusReply, below: int = 0) -> RenderableType:
+    """The whole view; it fits itself to the width it is printed at, and its events to a terminal's height.
+
+    Args:
+        below: lines of the terminal that something else needs.
+    """
+    return _View(status, below)
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
     status: StatusReply
+    below: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        status = self.status
+        status, wide = self.status, options.max_width >= WIDE
         yield Rule(Text(f"run {clean(status.run)}", "bold"), align="left", style="dim")
         yield _head(status, options.ascii_only)
         yield _blocks(status)
         yield Text()
         yield _waiting(status)
-        yield _sites(status, options.max_width >= WIDE)
-        if status.events:
-            yield _events(status)
+        yield _sites(status, wide)
+        events = EVENTS
+        if console.is_terminal:
+            rows = len(status.sites) * (1 if wide else 2)
+            events = min(EVENTS, options.size.height - self.below - FIXED_LINES - rows)
+        if status.events and events > 0:
+            yield _events(status.events[-events:])
 
 
 def _head(status: StatusReply, ascii_only: bool) -> RenderableType:
@@ -176,10 +188,9 @@ def _sentences(sites: tuple[SiteStatus, ...]) -> RenderableType:
     return table
 
 
-def _events(status: StatusReply) -> RenderableType:
+def _events(events: Sequence[EventStatus]) -> RenderableType:
     rows = [
-        (clock_time(event.at), clean(event.kind), clean(event.site or NOTHING), clean(event.text))
-        for event in status.events[-EVENTS:]
+        (clock_time(event.at), clean(event.kind), clean(event.site or NOTHING), clean(event.text)) for event in events
     ]
     table = Table.grid(padding=(0, 2))
     for _ in range(3):

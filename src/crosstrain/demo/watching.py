@@ -14,6 +14,9 @@ from rich.text import Text
 from crosstrain.dashboard.terminal import render
 from crosstrain.wire.messages import GenerationStatus, StatusReply
 
+FRAME_LINES = 5
+"""Lines of the live view beside the status and the faults: a title, and room for two faults that need two lines."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -96,7 +99,7 @@ def _picture(frame: Frame) -> RenderableType:
     if frame.status is None:
         parts.append(Text(f"The processes are starting ({frame.t_s:.0f} s).", "dim"))
     else:
-        parts.append(render(frame.status))
+        parts.append(render(frame.status, below=len(frame.faults) + FRAME_LINES))
     if frame.faults:
         parts += [Text(), Rule(Text("what the demo did", "bold"), align="left", style="dim"), fault_table(frame.faults)]
     if frame.status is not None and not frame.reachable:
