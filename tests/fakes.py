@@ -7,10 +7,12 @@ import atexit
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from weakref import finalize
 
 import httpx
 import numpy as np
@@ -151,7 +153,38 @@ class AppTransport(httpx.BaseTransport):
         return httpx.Response(response.status_code, headers=response.headers, content=await response.aread())
 
 
-@dataclass
+class AppShell:
+    """The real app around a service whose parts can be exchanged: making an app takes longer than most tests."""
+
+    _free: ClassVar[list[AppShell]] = []
+
+    def __init__(self, first: Service) -> None:
+        self.service = copy(first)
+        self.service.clock = self
+        self.app = build_app(self.service)
+
+    @classmethod
+    def of(cls, service: Service) -> AppShell:
+        shell = cls._free.pop() if cls._free else cls(service)
+        shell.fill(service)
+        return shell
+
+    def fill(self, fresh: Service) -> None:
+        for part in fields(Service):
+            setattr(self.service, part.name, getattr(fresh, part.name))
+
+    def now(self) -> Instant:
+        """The app was made with this as its clock."""
+        return self.service.clock.now()
+
+    def perf(self) -> float:
+        return self.service.clock.perf()
+
+    def give_back(self) -> None:
+        self._free.append(self)
+
+
+@dataclass(eq=False)
 class World:
     """A coordinator over real SQLite and a real object store, on a clock that the test moves."""
 
@@ -165,6 +198,8 @@ class World:
     loop: Loop = field(init=False)
     http: httpx.Client = field(init=False)
 
+    _shell: AppShell | None = field(init=False, default=None, repr=False)
+
     def __post_init__(self) -> None:
         self.restart()
 
@@ -172,9 +207,14 @@ class World:
         """A new coordinator process on the same files."""
         self.database = database or self.database
         work = self.directory / "work"
-        self.service = build_service(self.config, self.manifest, self.database, self.objects, work, self.clock)
+        fresh = build_service(self.config, self.manifest, self.database, self.objects, work, self.clock)
+        if self._shell is None:
+            self._shell = AppShell.of(fresh)
+            finalize(self, self._shell.give_back)
+            self.http = httpx.Client(transport=AppTransport(self._shell.app), base_url="http://coordinator/v1/")
+        self._shell.fill(fresh)
+        self.service = self._shell.service
         self.loop = Loop(self.service)
-        self.http = httpx.Client(transport=AppTransport(build_app(self.service)), base_url="http://coordinator/v1/")
 
     @property
     def corpus(self) -> Corpus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from crosstrain.coordinator.audit import audit
 from crosstrain.storage.database import open_sqlite
 
 
-@pytest.fixture
-def told(fast_tmp: Path) -> Iterator[World]:
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Two generations, an expired lease, a contribution that waits and a live lease."""
-    world = build_world(fast_tmp, run_config(heldout={"windows": 2}))
+    world = build_world(tmp_path_factory.mktemp("story"), run_config(heldout={"windows": 2}))
     alpha, beta = world.begin("alpha", "beta")
     alpha.work()
     beta.work()
@@ -32,6 +33,21 @@ def told(fast_tmp: Path) -> Iterator[World]:
     assert world.audit().problems == ()
     yield world
     world.database.close()
+
+
+@pytest.fixture
+def told(story: World) -> Iterator[World]:
+    """The same story for every test, whatever the one before did to its rows and blobs."""
+    live = story.database._engine.raw_connection().driver_connection
+    assert isinstance(live, sqlite3.Connection)
+    rows = sqlite3.connect(":memory:")
+    live.backup(rows)
+    blobs = {path: path.read_bytes() for path in map(story.objects.path, story.objects.digests())}
+    yield story
+    rows.backup(live)
+    rows.close()
+    for path, data in blobs.items():
+        path.write_bytes(data)
 
 
 ROWS = [
