@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from crosstrain import __version__
 from crosstrain.clock import Clock
-from crosstrain.errors import CrosstrainError, Refused, Superseded, Unreachable
+from crosstrain.errors import CrosstrainError, Refused, Superseded, Unreachable, UsageError
 from crosstrain.wire import messages
 
 Reply = TypeVar("Reply", bound=BaseModel)
@@ -24,6 +24,27 @@ FIRST_RETRY_S = 0.2
 LONGEST_RETRY_S = 20.0
 RETRIED_STATUS = frozenset({429, 500, 502, 503, 504, 507})
 """Answers that another attempt may change; 507 is a coordinator whose disk is full and that waits for room."""
+
+
+def open_http(url: str, path: str, transport: httpx.BaseTransport | None) -> httpx.Client:
+    """A client for what lies below `path` at an address.
+
+    Raises:
+        UsageError: the address is none. Retrying could not change that.
+    """
+    try:
+        address = httpx.URL(url.rstrip("/") + path)
+        found = "" if address.scheme in ("http", "https") and address.host else "no http:// or https:// with a host"
+    except httpx.InvalidURL as error:
+        found = str(error)
+    if found:
+        raise UsageError(
+            f"{url!r} is not the address of a coordinator: {found}.",
+            "set `site.url` in RUN.toml, for example https://coordinator.example.org:8470",
+        )
+    # Blobs are compressed by no one: a Content-Length of compressed bytes would say nothing about ranges.
+    headers = {"user-agent": f"crosstrain/{__version__}", "accept-encoding": "identity"}
+    return httpx.Client(base_url=address, timeout=TIMEOUT, headers=headers, transport=transport)
 
 
 class ControlClient:
@@ -48,12 +69,7 @@ class ControlClient:
         self._clock = clock
         self._jitter = jitter
         self._wait = wait
-        self._http = httpx.Client(
-            base_url=f"{self.url}/v1/",
-            timeout=TIMEOUT,
-            headers={"user-agent": f"crosstrain/{__version__}"},
-            transport=transport,
-        )
+        self._http = open_http(self.url, "/v1/", transport)
         self.rtt_ms = 0.0
         """Newest measure of one round trip in milliseconds."""
         self.trouble = ""
@@ -87,8 +103,6 @@ class ControlClient:
                 response = send()
             except httpx.HTTPError as error:
                 self.trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            except httpx.InvalidURL as error:
-                raise Unreachable(f"{self.url} is not an address: {error}.", "set `site.url` in RUN.toml") from error
             else:
                 if response.status_code not in RETRIED_STATUS:
                     self.rtt_ms = 1000 * (self._clock.perf() - sent)

@@ -15,14 +15,15 @@ from typing import BinaryIO
 
 import httpx
 
-from crosstrain import __version__
 from crosstrain.clock import Clock
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import IntegrityError, Refused, Unreachable
-from crosstrain.wire.client import FIRST_RETRY_S, LONGEST_RETRY_S, RETRIED_STATUS, TIMEOUT, refusal_of
+from crosstrain.wire.client import FIRST_RETRY_S, LONGEST_RETRY_S, RETRIED_STATUS, open_http, refusal_of
 
 PART_BYTES = 16 << 20
 """Body of one upload request: small enough for proxies with a size limit, large enough that its round trip is noise."""
+SMALLEST_PART_BYTES = 1 << 18
+"""Below this a part's round trips and headers would cost more than the bytes that a cut loses."""
 CHUNK_BYTES = 1 << 20
 UPLOAD_ATTEMPTS = 5
 """Whole uploads that may arrive damaged before the line is given up."""
@@ -46,12 +47,8 @@ class BlobClient:
         self._clock = clock
         self._jitter = jitter
         self._wait = wait
-        self._http = httpx.Client(
-            base_url=f"{url.rstrip('/')}/v1/blobs/",
-            timeout=TIMEOUT,
-            headers={"user-agent": f"crosstrain/{__version__}"},
-            transport=transport,
-        )
+        self._part_bytes = PART_BYTES
+        self._http = open_http(url, "/v1/blobs/", transport)
 
     def close(self) -> None:
         self._http.close()
@@ -123,21 +120,30 @@ class BlobClient:
         progress(have, total)
         if have == total:
             return True
-        length = min(PART_BYTES, total - have)
-        response = self._http.put(
-            digest,
-            params={"offset": have, "total": total},
-            content=_slice(file, have, length),
-            headers={"content-length": str(length), "content-type": "application/octet-stream"},
-        )
+        length = min(self._part_bytes, total - have)
+        try:
+            response = self._http.put(
+                digest,
+                params={"offset": have, "total": total},
+                content=_slice(file, have, length),
+                headers={"content-length": str(length), "content-type": "application/octet-stream"},
+            )
+        except httpx.HTTPError:
+            # A part that is cut is lost as a whole: on a line that breaks often only smaller ones get through.
+            self._part_bytes = max(SMALLEST_PART_BYTES, self._part_bytes // 2)
+            raise
         _raise_for(response)
+        self._part_bytes = min(PART_BYTES, 2 * self._part_bytes)
         progress(have + length, total)
         return have + length == total
 
     def _received(self, digest: Digest, total: int) -> int:
         response = self._http.get(f"{digest}/received", params={"total": total})
         _raise_for(response)
-        return int(response.json()["received"])
+        try:
+            return int(response.json()["received"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise refusal_of(response.status_code, response.content) from error
 
     def _fetch_rest(self, digest: Digest, part: Path, progress: Progress) -> bool:
         have = part.stat().st_size if part.exists() else 0
@@ -152,22 +158,27 @@ class BlobClient:
             with part.open("r+b" if have else "wb") as file:
                 file.seek(start)
                 file.truncate()
-                for chunk in response.iter_bytes(CHUNK_BYTES):
+                for chunk in response.iter_bytes():  # of no fixed size: what a cut leaves in a buffer is lost
                     file.write(chunk)
-                    progress(file.tell(), total)
+                    progress(file.tell(), total or 0)
                 file.flush()
                 os.fsync(file.fileno())
-                return file.tell() == total
+                end = file.tell()
+        if end == start and end != total:
+            raise _TryAgainError("an empty answer")
+        return total is None or end == total
 
 
 class _TryAgainError(Exception):
     """The server cannot serve right now."""
 
 
-def _range_of(response: httpx.Response, have: int) -> tuple[int, int]:
-    """(offset of the first byte of the body, length of the whole blob); a server that ignores Range starts at 0."""
+def _range_of(response: httpx.Response, have: int) -> tuple[int, int | None]:
+    """(offset of the first byte of the body, length of the whole blob); a server that ignores Range starts at 0, and one
+    that sends in chunks does not say the length: the digest tells whether all came."""
     if response.status_code == 200:
-        return 0, int(response.headers["content-length"])
+        length = response.headers.get("content-length", "")
+        return 0, int(length) if length.isdecimal() else None
     match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", response.headers.get("content-range", ""))
     if response.status_code != 206 or not match or int(match[1]) != have:
         raise Refused(
@@ -183,7 +194,10 @@ def _raise_for(response: httpx.Response) -> None:
     if response.status_code in RETRIED_STATUS:
         raise _TryAgainError(f"HTTP {response.status_code} {response.reason_phrase}")
     if response.status_code >= 400:
-        raise refusal_of(response.status_code, response.content)
+        error = refusal_of(response.status_code, response.content)
+        if isinstance(error, Refused) and error.kind == "upload-gap":
+            raise _TryAgainError(error.message)  # what the coordinator held is gone; it says anew where to continue
+        raise error
 
 
 def _slice(file: BinaryIO, offset: int, length: int) -> Iterator[bytes]:
