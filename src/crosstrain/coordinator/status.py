@@ -93,26 +93,31 @@ def site_rows(connection: Connection, present: dict[SiteName, Presence]) -> tupl
     """One row per site that ever registered; sums over them equal the run's totals."""
     leases = {lease.site: lease for lease in lease_store.in_state(connection, LeaseState.LIVE)}
     waiting = {state: lease_store.in_state(connection, state) for state in (LeaseState.LIVE, LeaseState.CONTRIBUTED)}
+    left = site_store.farewells(connection)
     spans = ledger_store.spans_of(connection, [lease.token for found in waiting.values() for lease in found])
 
     def held(site: str, state: LeaseState) -> int:
         return sum(count_blocks(spans[lease.token]) for lease in waiting[state] if lease.site == site)
 
     return tuple(
-        _site_row(row, present.get(SiteName(row["name"])), leases.get(SiteName(row["name"])), held)
+        _site_row(row, present.get(SiteName(row["name"])), leases.get(SiteName(row["name"])), held, left)
         for row in site_store.sites(connection)
     )
 
 
 def _site_row(
-    row: RowMapping, seen: Presence | None, lease: Lease | None, held: Callable[[str, LeaseState], int]
+    row: RowMapping,
+    seen: Presence | None,
+    lease: Lease | None,
+    held: Callable[[str, LeaseState], int],
+    left: dict[str, str],
 ) -> messages.SiteStatus:
     beat = seen.beat if seen else None
     return messages.SiteStatus(
         name=row["name"],
         alive=seen is not None,
         phase=beat.phase.value if beat else "away",
-        doing=_doing(seen),
+        doing=_doing(seen, left.get(row["name"])),
         done=beat.done if beat else 0,
         total=beat.total if beat else 0,
         loss=beat.loss if beat else None,
@@ -133,9 +138,9 @@ def _site_row(
     )
 
 
-def _doing(seen: Presence | None) -> str:
+def _doing(seen: Presence | None, left: str | None) -> str:
     if seen is None:
-        return "not heard of; it may be queued, ended or cut off"
+        return f"left: {left}" if left is not None else "not heard of; it may be queued, ended or cut off"
     beat = seen.beat
     if beat.phase is Phase.WAITING:
         return seen.answer or beat.detail or "waiting"

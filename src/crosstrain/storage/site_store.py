@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, RowMapping, bindparam, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, func, insert, select, update
 
 from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.storage import schema
@@ -88,6 +88,15 @@ def sites(connection: Connection) -> Sequence[RowMapping]:
 
 def open_sessions(connection: Connection) -> Sequence[RowMapping]:
     return connection.execute(select(schema.sessions).where(_sessions.ended_at.is_(None))).mappings().all()
+
+
+def farewells(connection: Connection) -> dict[str, str]:
+    """Why each site left whose newest session ended; a site that fell silent is not among them."""
+    newest = select(func.max(_sessions.id)).group_by(_sessions.site)
+    query = select(_sessions.site, _sessions.end_reason).where(
+        _sessions.id.in_(newest), _sessions.ended_at.is_not(None)
+    )
+    return {row.site: row.end_reason or "" for row in connection.execute(query)}
 
 
 def add_totals(connection: Connection, site: SiteName, **amounts: int) -> None:
