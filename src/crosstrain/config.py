@@ -138,7 +138,7 @@ class RoundSection(Section):
     """When a round closes and what is let into it."""
 
     cutoff_s: Seconds = 7200.0
-    """A round that has a contribution closes this long after it opened, whoever is still training."""
+    """A round that has a contribution closes this long after its first lease, whoever is still training."""
     drain_s: Seconds = 60.0
     """Holders are asked to stop at a block boundary this long before the cutoff."""
     start_when_sites: Count = 1
