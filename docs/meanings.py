@@ -67,7 +67,6 @@ EVENTS = {
     EventKind.COORDINATOR_STARTED: "A coordinator took the run over.",
     EventKind.SESSION_OPENED: "A site registered.",
     EventKind.SESSION_ENDED: "A site left.",
-    EventKind.ROUND_OPENED: "Not written by this version: a round opens when its base generation is published.",
     EventKind.ROUND_CLOSED: "The contributions of a round were frozen; the merge began.",
     EventKind.PUBLISHED: "A generation was published.",
     EventKind.EVALUATED: "A generation was measured on held-out text.",

@@ -189,8 +189,6 @@ class CoordinatorSection(Section):
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8470
     """Port to listen on; 0 takes a free one."""
-    keep_generations: Annotated[int, Field(ge=2)] = 1000
-    """Has no effect yet: every generation and every contribution is kept."""
 
 
 class SiteSection(Section):

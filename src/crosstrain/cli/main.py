@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from crosstrain import __version__
-from crosstrain.cli import coordinator, corpus, demo, inspect, model, site
+from crosstrain.cli import coordinator, corpus, demo, inspect, model, simulate, site
 from crosstrain.errors import CrosstrainError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
     cls=TyperGroup,
 )
 app.add_typer(corpus.app, name="corpus")
+app.add_typer(simulate.app, name="simulate")
 app.command("demo")(demo.demo)
 app.command("init")(model.init)
 app.command("coordinator")(coordinator.coordinator)

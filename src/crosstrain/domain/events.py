@@ -20,7 +20,6 @@ class EventKind(StrEnum):
     COORDINATOR_STARTED = "coordinator-started"
     SESSION_OPENED = "session-opened"
     SESSION_ENDED = "session-ended"
-    ROUND_OPENED = "round-opened"
     ROUND_CLOSED = "round-closed"
     PUBLISHED = "published"
     EVALUATED = "evaluated"

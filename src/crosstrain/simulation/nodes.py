@@ -87,8 +87,8 @@ class CoordinatorNode:
         except ProcessEnded:
             return
         self.started_at = self._world.now()
-        loop = Loop(self.service)
-        self._actor = self._world.spawn("coordinator", lambda: self._work(loop))
+        service, loop = self.service, Loop(self.service)
+        self._actor = self._world.spawn("coordinator", lambda: self._work(service, loop))
 
     def crash(self, restart_after_ms: int) -> None:
         """Kills the process; a new one starts later."""
@@ -100,8 +100,6 @@ class CoordinatorNode:
         old = self.service
         if old is None:
             return
-        if self._actor is not None:
-            self._actor.kill()
         self._zombie = old
         self.start()
         self._world.after(stays_ms, self._bury)
@@ -134,10 +132,10 @@ class CoordinatorNode:
                 progressed = before[1] if before and before[2] == told else now
                 self.heard[int(session)] = (now, progressed, told)
 
-    def _work(self, loop: Loop) -> None:
+    def _work(self, service: Service, loop: Loop) -> None:
         actor = self._actor
         assert actor is not None
-        while self.service is not None:
+        while service is self.service or service is self._zombie:
             try:
                 if self._world.now() >= self.stalled_until:
                     loop.step(self._world.now())

@@ -21,6 +21,7 @@ from crosstrain.domain.site import Phase
 from crosstrain.errors import Refused
 from crosstrain.site.commands import plan_to_json, result_from_json
 from crosstrain.site.machine import Machine, Parts, Pause, Stage
+from crosstrain.site.order import first_blocks
 from crosstrain.site.spool import Partial
 from crosstrain.site.walltime import Pace, must_stop
 from crosstrain.storage.object_store import digest_file
@@ -30,6 +31,10 @@ log = logging.getLogger(__name__)
 
 LONGEST_REASON = 500
 """Characters of a reason that is sent along."""
+
+
+FINAL_REFUSALS = ("wrong-", "contributed-already", "unknown-lease", "integrity")
+"""Kinds of refusal, by how they begin, that no repetition of the same contribution can change."""
 
 
 class InnerPhase:
@@ -167,8 +172,9 @@ class InnerPhase:
 
     def _saved_between(self, checkpoint: Path) -> Pause:
         assert self._lease is not None and self._base is not None
+        kept = self._lease.model_copy(update={"spans": first_blocks(self._lease.spans, len(self._blocks))})
         self._p.spool.remember_partial(
-            Partial(lease=self._lease, base=self._base, done=self._done, checkpoint=checkpoint.name)
+            Partial(lease=kept, base=self._base, done=self._done, checkpoint=checkpoint.name)
         )
         return self._machine.go(self._segment)
 
@@ -217,13 +223,14 @@ class InnerPhase:
         self._p.board.hold(token)
         request = pending.contribution.model_copy(update={"session": self._machine.session})
         delta, deadline_s = Digest(request.delta), self._p.api.deadline_s
+        self._p.blobs.upload(self._p.spool.delta, delta, deadline_s, self._p.shows(Phase.UPLOADING))
         try:
-            self._p.blobs.upload(self._p.spool.delta, delta, deadline_s, self._p.shows(Phase.UPLOADING))
             reply = self._p.api.contribute(token, request)
             outcome = "accepted" if reply.accepted else "refused"
             self._machine.say(f"contribution of lease {token} {outcome}: {reply.reason}")
         except Refused as error:
-            if error.kind == "fenced":
+            # Anything else, a login page of a proxy for example, is no judgement: the work stays in the spool.
+            if not error.kind.startswith(FINAL_REFUSALS):
                 raise
             self._machine.say(f"contribution of lease {token} refused: {error}")
             self._p.api.release(token, self._machine.session, f"refused: {error.message}"[:LONGEST_REASON])

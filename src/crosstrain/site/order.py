@@ -32,3 +32,14 @@ class BlockOrder:
             self._order = epoch_order(self._corpus.blocks, self._seed, epoch)
             self._epoch = epoch
         return self._order[position]
+
+
+def first_blocks(spans: Iterable[tuple[int, int, int]], blocks: int) -> tuple[tuple[int, int, int], ...]:
+    """The first `blocks` blocks of (epoch, start, stop) spans."""
+    found: list[tuple[int, int, int]] = []
+    for epoch, start, stop in spans:
+        end = min(stop, start + blocks)
+        if end > start:
+            found.append((epoch, start, end))
+            blocks -= end - start
+    return tuple(found)

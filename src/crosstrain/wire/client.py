@@ -142,6 +142,6 @@ def refusal_of(status: int, body: bytes) -> CrosstrainError:
             kind="not-a-coordinator",
             status=status,
         )
-    if problem.kind == "superseded":
+    if problem.kind in ("superseded", "fenced"):
         return Superseded(problem.detail, problem.hint)
     return Refused(problem.detail or problem.title, problem.hint, kind=problem.kind, status=status)
