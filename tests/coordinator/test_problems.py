@@ -89,7 +89,7 @@ def is_problem(response: Any) -> bool:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.data())
 def test_request_with_one_wrong_value_is_a_problem_and_changes_nothing(busy: Worlds, data: st.DataObject) -> None:
     world = busy.world()

@@ -340,6 +340,17 @@ def test_saved_phase_goes_on_under_a_new_lease_of_the_same_blocks(world: World) 
     assert world.audit().problems == ()
 
 
+def test_saved_phase_takes_the_place_of_another_lease(world: World) -> None:
+    (alpha,) = world.begin("alpha")
+    alpha.work(max_blocks=1)
+    alpha.holds = None
+    saved = {"token": 9, "generation": 0, "global_step": 0, "spans": [[0, 2, 4]], "ttl_ms": 1}
+    reply = alpha.ask(resume=saved)
+    assert (reply["work"], reply["lease"]["spans"]) == ("resume", [[0, 2, 4]])
+    assert world.counts()[BlockState.LEASED] == 2
+    assert world.audit().problems == ()
+
+
 def test_saved_phase_whose_blocks_are_gone_is_not_resumed(world: World) -> None:
     (alpha,) = world.begin("alpha")
     saved = alpha.work(max_blocks=2)

@@ -171,5 +171,5 @@ def _first(spans: list[list[int]], blocks: int) -> list[list[int]]:
     return kept
 
 
-Schedule.TestCase.settings = settings(max_examples=20, stateful_step_count=40)
+Schedule.TestCase.settings = settings(max_examples=8, stateful_step_count=40)
 test_any_schedule_adds_up_and_is_audited_clean = Schedule.TestCase

@@ -296,5 +296,5 @@ class StoreMachine(RuleBasedStateMachine):
         assert counts == {state: sum(found is state for found, _ in self.model.values()) for state in BlockState}
 
 
-StoreMachine.TestCase.settings = settings(stateful_step_count=20, max_examples=15)
+StoreMachine.TestCase.settings = settings(stateful_step_count=20, max_examples=8)
 test_ledger_store_any_history_equals_a_dict_of_blocks = StoreMachine.TestCase

@@ -1,0 +1,87 @@
+"""The coordinator's loop as it runs: woken by what may close a round, ended by a successor, patient with a full disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes import FailingDatabase, World, build_world, sqlite_file
+
+from crosstrain.clock import SystemClock, pause
+from crosstrain.coordinator import publisher
+from crosstrain.domain.ids import Generation
+from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded
+from crosstrain.storage import lease_store
+from crosstrain.storage.database import open_sqlite
+
+
+@pytest.fixture
+def world(fast_tmp: Path) -> Iterator[World]:
+    """On a file, because the loop and the requests are in different threads."""
+    with sqlite_file(fast_tmp / "run.sqlite") as database:
+        yield build_world(fast_tmp, database=database)
+
+
+@pytest.fixture
+def running(world: World) -> Iterator[threading.Thread]:
+    thread = threading.Thread(target=world.loop.run)
+    thread.start()
+    yield thread
+    world.loop.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def until(condition: Callable[[], bool], patience_s: float = 20.0) -> None:
+    end = SystemClock().perf() + patience_s
+    while not condition():
+        assert SystemClock().perf() < end
+        pause(0.01)
+
+
+def test_loop_closes_a_round_as_soon_as_it_may(world: World, running: threading.Thread) -> None:
+    (alpha,) = world.begin("alpha")
+    alpha.work()
+    alpha.contribute()
+    until(lambda: len(world.chain()) == 2)
+    assert world.audit().problems == ()
+
+
+def test_loop_ends_when_another_coordinator_took_over(world: World, fast_tmp: Path, running: threading.Thread) -> None:
+    successor = open_sqlite(fast_tmp / "run.sqlite")
+    successor.take_over()
+    until(lambda: not running.is_alive())
+    assert isinstance(world.loop.failure, Superseded)
+    successor.close()
+
+
+def test_loop_goes_on_after_a_full_disk(world: World) -> None:
+    tried = threading.Event()
+
+    def refuse() -> bool:
+        tried.set()
+        raise EnvironmentFault("The database cannot be written: database or disk is full.", "free disk space")
+
+    world.service.database = FailingDatabase(world.database, refuse)
+    thread = threading.Thread(target=world.loop.run)
+    thread.start()
+    assert tried.wait(20)
+    assert world.loop.failure is None
+    world.loop.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_round_that_was_published_is_not_published_again(world: World) -> None:
+    (alpha,) = world.begin("alpha")
+    alpha.work()
+    alpha.contribute()
+    world.step(1000)
+    before = world.dump()
+    with world.database.read() as connection:
+        rows = lease_store.accepted(connection, Generation(0))
+    with pytest.raises(IntegrityError, match="Generation 0 was to be followed, but 1 is the newest"):
+        publisher.publish(world.service, world.chain()[0], rows, world.clock.now())
+    assert world.dump() == before
