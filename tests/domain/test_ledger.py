@@ -297,7 +297,6 @@ def test_transitions_are_the_arrows_of_the_guarantee_and_no_others() -> None:
         "coordinator-started",
         "session-opened",
         "session-ended",
-        "round-opened",
         "round-closed",
         "published",
         "evaluated",
