@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crosstrain.domain.ids import Instant, SessionId, SiteName
+from crosstrain.domain.ids import Instant, SessionId, SiteName, Token
 from crosstrain.domain.site import Beat, Patience, Phase, Presence, deadline, time_to_live
 
 PATIENCE = Patience(booting=900_000, other=60_000)
@@ -47,6 +47,7 @@ def test_deadline_gives_progress_at_least_one_ttl() -> None:
         (Beat(Phase.TRAINING, 4), 7000),
         (Beat(Phase.TRAINING, 2), 7000),
         (Beat(Phase.UPLOADING, 3), 7000),
+        (Beat(Phase.TRAINING, 3, token=Token(8)), 7000),
     ],
 )
 def test_presence_progress_is_a_change_of_phase_or_amount(beat: Beat, progressed: int) -> None:

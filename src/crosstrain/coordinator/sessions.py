@@ -83,7 +83,14 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
         begun = lease_store.round_begun(connection, current.number) if current else None
     alive = lease is not None and lease.state is LeaseState.LIVE and lease.session == session
     heard = Beat(
-        request.phase, request.done, request.total, request.loss, request.detail, request.rtt_ms, request.blocks
+        request.phase,
+        request.done,
+        request.total,
+        request.loss,
+        request.detail,
+        request.rtt_ms,
+        request.blocks,
+        None if request.token is None else Token(request.token),
     )
     presence = note_presence(service, session, SiteName(row), heard, now)
     if lease is not None and alive:

@@ -59,6 +59,7 @@ class Beat:
         detail: a short text for people, for example an upload's rate.
         rtt_ms: the client's measure of one round trip.
         blocks: how many blocks of its lease are trained.
+        token: the lease that it is about. A new lease is progress, even if its trainer has not moved yet.
     """
 
     phase: Phase
@@ -68,6 +69,7 @@ class Beat:
     detail: str = ""
     rtt_ms: float = 0.0
     blocks: int = 0
+    token: Token | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Presence:
 
     def after(self, beat: Beat, now: Instant) -> Presence:
         """This presence after another heartbeat."""
-        same = (beat.phase, beat.done) == (self.beat.phase, self.beat.done)
+        same = (beat.phase, beat.done, beat.token) == (self.beat.phase, self.beat.done, self.beat.token)
         return Presence(
             self.session,
             self.site,

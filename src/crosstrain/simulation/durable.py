@@ -50,9 +50,14 @@ class Steps:
             self._left -= 1
 
 
+def _changes(connection: Connection) -> int:
+    """Rows that this connection ever changed."""
+    return int(connection.connection.driver_connection.total_changes)  # type: ignore[union-attr]
+
+
 class SteppedDatabase(Database):
     """Args:
-    committed: called after every commit.
+    committed: called after every commit that changed something.
     """
 
     def __init__(self, engine: Engine, steps: Steps, committed: Callable[[], None]) -> None:
@@ -64,8 +69,11 @@ class SteppedDatabase(Database):
     def write(self) -> Iterator[Connection]:
         with self._steps.step():
             with super().write() as connection:
+                before = _changes(connection)
                 yield connection
-            self._committed()
+                changed = _changes(connection) > before
+            if changed:
+                self._committed()
 
 
 class SteppedObjects(LocalObjectStore):

@@ -31,7 +31,7 @@ from crosstrain.wire.messages import Fingerprint
 from crosstrain.wire.site_api import SiteApi
 from crosstrain.wire.transfer import BlobClient
 
-TICK_S = 2.0
+TICK_S = 5.0
 URL = "http://coordinator"
 NO_DEADLINE_S = 1e9
 
@@ -73,7 +73,7 @@ class CoordinatorNode:
         self.restart_after_ms = 1000
         self._restarting = False
         self.heard: dict[int, tuple[Instant, Instant, tuple[str, int]]] = {}
-        """Session -> (last heartbeat or request, last progress, (phase, done))."""
+        """Lease -> (last heartbeat that named it, last progress, (phase, done))."""
 
     def start(self) -> None:
         """A new process on the stored state."""
@@ -122,15 +122,14 @@ class CoordinatorNode:
         return reply
 
     def _note(self, path: str, body: bytes) -> None:
-        """Keeps when each session was heard, for the check that none was given up too early."""
+        """Keeps when each lease was named by a heartbeat, for the check that none was given up too early."""
         match path.split("/"):
-            case ["", "v1", "sessions", session, "beat"]:
+            case ["", "v1", "sessions", _, "beat"]:
                 beat = json.loads(body)
-                told = (beat["phase"], beat["done"])
-                now = self._world.now()
-                before = self.heard.get(int(session))
+                token, told, now = beat["token"], (beat["phase"], beat["done"]), self._world.now()
+                before = self.heard.get(token)
                 progressed = before[1] if before and before[2] == told else now
-                self.heard[int(session)] = (now, progressed, told)
+                self.heard[token] = (now, progressed, told)
 
     def _work(self, service: Service, loop: Loop) -> None:
         actor = self._actor

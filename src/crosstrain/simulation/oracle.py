@@ -157,7 +157,7 @@ class Oracle:
     def _check_expiry(self, connection: Connection, event: Mapping[Any, Any]) -> None:
         """G8: silence is counted by the coordinator's clock alone, and never while it was away itself."""
         row = {lease["token"]: lease for lease in lease_store.all_leases(connection)}[event["token"]]
-        heard = self._coordinator.heard.get(event["session"])
+        heard = self._coordinator.heard.get(event["token"])
         away = max(self._coordinator.started_at, self.stall_ended_at)
         silent_since = max(row["granted_at"], heard[0] if heard else 0, away)
         idle_since = max(row["granted_at"], heard[1] if heard else 0)
