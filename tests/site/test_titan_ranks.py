@@ -99,7 +99,7 @@ def test_the_logs_of_two_ranks_hold_every_window_once(pair: ProcessLink, one: Be
     seen: Counter[int] = Counter()
     for rank in (0, 1):
         lines = [line.split() for line in window_log_path(log, rank).read_text().splitlines()]
-        lines = [line for line in lines if line[1] == "5"]
+        lines = [line for line in lines if line[0] == "0" and line[1] == "5"]
         assert [int(line[2]) for line in lines] == list(range(6))
         assert {line[3] for line in lines} == {str(rank)}
         seen.update(int(window) for line in lines for window in line[4:])

@@ -11,12 +11,13 @@ import pytest
 from tests.site.bench import Bench, build, plan, same, weights_of, write_initial
 
 from crosstrain.domain.ids import Generation
-from crosstrain.domain.phase import PhaseProgress, digest_windows, sum_windows, window_numbers
+from crosstrain.domain.phase import NO_LEASE, PhaseProgress, digest_windows, sum_windows, window_numbers
 from crosstrain.errors import Diverged, EnvironmentFault, IntegrityError
 from crosstrain.site import saved
 from crosstrain.site.commands import plan_from_json, plan_to_json, result_from_json
 from crosstrain.site.settings import TrainerSettings, window_log_path
 from crosstrain.site.trainer import Trainer
+from crosstrain.site.window_log import trained_windows
 from crosstrain.storage.weights_file import Entry, WeightsFile, WeightsWriter
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -401,4 +402,21 @@ def test_the_window_log_holds_every_step(engine: str, settings: TrainerSettings,
     trainer.load(bench.initial, Generation(3))
     trainer.run(plan((4, 3), (9, 2), per_step=4, first_step=5, generation=3), never)
     trainer.close()
-    assert window_log_path(tmp_path / "windows", 0).read_text() == "0 3 5 0 4 5 6 9\n0 3 6 0 10\n"
+    log = window_log_path(tmp_path / "windows", 0)
+    assert log.read_text() == "load 3\nrun 0\n0 3 5 0 4 5 6 9\n0 3 6 0 10\n"
+
+
+def test_the_window_log_tells_where_restored_weights_come_from(
+    engine: str, settings: TrainerSettings, bench: Bench, tmp_path: Path
+) -> None:
+    trainer = build(engine, dataclasses.replace(settings, window_log=tmp_path / "windows"))
+    trainer.load(bench.initial, Generation(3))
+    trainer.run(plan((4, 4), per_step=4, first_step=5, generation=3), never)
+    trainer.save(tmp_path / "saved")
+    trainer.run(plan((8, 4), per_step=4, first_step=6, generation=3), never)
+    trainer.restore(tmp_path / "saved")
+    trainer.run(plan((12, 4), per_step=4, first_step=6, generation=3), never)
+    trainer.close()
+    lines = window_log_path(tmp_path / "windows", 0).read_text().splitlines()
+    assert lines[5:7] == ["restore 3 6", "run 0"]
+    assert trained_windows(lines, "log") == {NO_LEASE: (4, 5, 6, 7, 12, 13, 14, 15)}

@@ -17,9 +17,9 @@ from crosstrain.domain.ids import Generation
 from crosstrain.domain.phase import PhasePlan, PhaseProgress, PhaseResult, sum_windows
 from crosstrain.errors import Diverged, IntegrityError
 from crosstrain.site import saved
-from crosstrain.site.phases import check_plan, drive, phase_steps, window_line
-from crosstrain.site.settings import window_log_path
+from crosstrain.site.phases import check_plan, drive, phase_steps
 from crosstrain.site.trainer import Position, Sink, TensorSpec, Watch
+from crosstrain.site.window_log import WindowLog
 from crosstrain.storage.weights_file import WeightsFile
 
 _MANIFEST = (TensorSpec("count.matrix", (4, 3)), TensorSpec("count.vector", (5,)))
@@ -44,7 +44,7 @@ class CountingTrainer:
     def __init__(self, seq_len: int, window_log: Path | None = None, step_s: float = 0.0) -> None:
         self._step_s = step_s
         self._seq_len = seq_len
-        self._log = window_log and window_log_path(window_log, 0)
+        self._log = WindowLog(window_log, 0)
         self._weights = np.zeros(_SIZE, np.float32)
         self._velocity = np.zeros(_SIZE)
         self._position = Position(None, 0, "fresh")
@@ -73,6 +73,7 @@ class CountingTrainer:
         inner = "fresh" if self._diverged else self._position.inner_state
         self._position = Position(generation, self._position.global_step, inner)
         self._diverged = False
+        self._log.loaded(self._position)
 
     def run(self, plan: PhasePlan, watch: Watch) -> PhaseResult:
         return drive(self.begin(plan), watch)
@@ -80,6 +81,7 @@ class CountingTrainer:
     def begin(self, plan: PhasePlan) -> Generator[PhaseProgress, bool, PhaseResult]:
         """The steps of a phase one at a time, for a simulation that takes them on its own clock."""
         check_plan(plan, self._position, self._diverged)
+        self._log.begun(plan)
         fed: list[int] = []
 
         def step(index: int, windows: Sequence[int]) -> tuple[float, float]:
@@ -90,9 +92,7 @@ class CountingTrainer:
 
     def _step(self, plan: PhasePlan, index: int, windows: Sequence[int]) -> tuple[float, float]:
         step = plan.first_step + index
-        if self._log:
-            with self._log.open("a") as log:
-                log.write(window_line(plan, step, 0, windows))
+        self._log.step(plan, step, windows)
         if self._step_s:
             pause(self._step_s)
         apart = self._weights - np.stack([_target(window) for window in windows])
@@ -134,6 +134,7 @@ class CountingTrainer:
             raise IntegrityError(f"{directory} is not a state of the counting trainer: {error}.") from error
         self._weights, self._velocity = weights.astype(np.float32), velocity
         self._diverged = False
+        self._log.restored(self._position)
         return self._position
 
     def close(self) -> None:

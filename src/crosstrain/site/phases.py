@@ -92,8 +92,3 @@ def drive(steps: Generator[PhaseProgress, bool, PhaseResult], watch: Watch) -> P
     except StopIteration as end:
         result: PhaseResult = end.value
         return result
-
-
-def window_line(plan: PhasePlan, step: int, rank: int, windows: Sequence[int]) -> str:
-    """One line of a rank's window log: token, generation, global step, rank, then the windows of the step."""
-    return " ".join(map(str, (plan.token, plan.generation, step, rank, *windows))) + "\n"

@@ -24,8 +24,7 @@ class TrainerSettings:
         heldout_tokens: the held-out tokens, likewise.
         work_dir: the only directory that is written without being named in a command.
         threads: of each rank's CPU arithmetic.
-        window_log: each rank R appends `<token> <generation> <global step> <rank> <window> ...` to `<window_log>-R.log` before
-            every optimiser step; None switches it off.
+        window_log: each rank R appends what it trains to `<window_log>-R.log` (`window_log.py`); None switches it off.
         engine: "titan" trains the model; "counting" is the stand-in without torch (`counting.py`).
     """
 

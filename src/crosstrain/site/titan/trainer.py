@@ -6,9 +6,8 @@ import gc
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch.distributed.fsdp import FSDPModule
@@ -21,8 +20,8 @@ from torchtitan.trainer import Trainer
 from crosstrain.domain.ids import Generation
 from crosstrain.domain.phase import PhasePlan, PhaseProgress, PhaseResult, sum_windows
 from crosstrain.errors import Diverged
-from crosstrain.site.phases import check_plan, drive, phase_steps, window_line
-from crosstrain.site.settings import TrainerSettings, window_log_path
+from crosstrain.site.phases import check_plan, drive, phase_steps
+from crosstrain.site.settings import TrainerSettings
 from crosstrain.site.titan import checkpoint, ranks, weights
 from crosstrain.site.titan.data import TokenWindows, deal
 from crosstrain.site.titan.inference import Inference
@@ -30,6 +29,7 @@ from crosstrain.site.titan.parts import GivenRates, LastStep, NoDataLoader, NoTo
 from crosstrain.site.titan.shim import device_type
 from crosstrain.site.titan.spec import qwen3_spec
 from crosstrain.site.trainer import Position, Sink, TensorSpec, Watch
+from crosstrain.site.window_log import WindowLog
 
 
 class TitanTrainer:
@@ -54,11 +54,7 @@ class TitanTrainer:
             model, qwen3_spec(settings.model).state_dict_adapter(self._titan.model_config, None)
         )
         self.inference = Inference(self._titan, settings.seq_len, flex)
-        self._open = ExitStack()
-        self._log: TextIO | None = None
-        if settings.window_log:
-            path = window_log_path(settings.window_log, ranks.rank())
-            self._log = self._open.enter_context(path.open("a", encoding="ascii"))
+        self._log = WindowLog(settings.window_log, ranks.rank())
         self._position = Position(None, 0, "fresh")
         self._unusable = False
 
@@ -83,19 +79,21 @@ class TitanTrainer:
             inner = "fresh"
         self._position = Position(generation, self._position.global_step, inner)
         self._unusable = False
+        self._log.loaded(self._position)
 
     def run(self, plan: PhasePlan, watch: Watch) -> PhaseResult:
         check_plan(plan, self._position, self._unusable)
         last = max((block.first + block.count for block in plan.blocks), default=0)
         if last > self._train.count:
             raise ValueError(f"expected windows below {self._train.count}, found {last - 1}")
+        self._log.begun(plan)
         own_sum = 0
 
         def step(index: int, windows: Sequence[int]) -> tuple[float, float]:
             nonlocal own_sum
             shares = deal(windows, self._settings.micro_batch, ranks.world(), ranks.rank())
             own = [window for share in shares for window in share]
-            self._write_log(plan, plan.first_step + index, own)
+            self._log.step(plan, plan.first_step + index, own)
             own_sum += sum_windows(own)
             return self._step(plan, index, shares)
 
@@ -104,11 +102,6 @@ class TitanTrainer:
 
         steps = phase_steps(plan, self._settings.seq_len, step, lambda: ranks.add_wide(own_sum % (1 << 128)))
         return drive(steps, agreed)
-
-    def _write_log(self, plan: PhasePlan, step: int, windows: list[int]) -> None:
-        if self._log:
-            self._log.write(window_line(plan, step, ranks.rank(), windows))
-            self._log.flush()
 
     def _step(self, plan: PhasePlan, index: int, shares: list[Sequence[int]]) -> tuple[float, float]:
         titan, step = self._titan, plan.first_step + index
@@ -157,10 +150,10 @@ class TitanTrainer:
         self._unusable = damage is not None
         if damage:
             raise damage
+        self._log.restored(self._position)
         return self._position
 
     def close(self) -> None:
-        self._open.close()
         self._titan.close()
         # torchtitan collects garbage itself between steps and switched Python's own collector off.
         gc.enable()
