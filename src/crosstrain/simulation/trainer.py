@@ -78,6 +78,9 @@ class SimulatedLink:
         self._trainer = None
         self._events.clear()
 
+    def wait(self, seconds: float) -> None:
+        """Does nothing: `poll` itself sleeps."""
+
     def poll(self) -> LinkEvent | None:
         if self._dead:
             op = self._command["op"] if self._command else None

@@ -17,7 +17,7 @@ from crosstrain.domain.ids import Digest, Generation, SessionId, Token
 from crosstrain.domain.site import Phase
 from crosstrain.errors import CrosstrainError, Diverged, IntegrityError
 from crosstrain.site.inner_phase import InnerPhase
-from crosstrain.site.machine import TRAINER_POLL_S, Machine, Parts, Pause
+from crosstrain.site.machine import Machine, Parts, Pause
 from crosstrain.site.trainer_link import Failed, Ready
 from crosstrain.site.walltime import blocks_that_fit, may_begin
 from crosstrain.storage.object_store import digest_file
@@ -118,7 +118,7 @@ class Agent:
                 return self._machine.command("restore", self._restored, directory=str(checkpoint))
             case Failed(error):
                 return self._trainer_failed(error, "its start")
-        return self._finish(self.stop_reason) if self.stop_reason else Pause(TRAINER_POLL_S)
+        return self._finish(self.stop_reason) if self.stop_reason else self._machine.wait_for_trainer()
 
     def _restored(self, _value: dict[str, Any]) -> Pause:
         self._machine.say("inner optimiser state restored")

@@ -24,7 +24,8 @@ from crosstrain.wire.transfer import BlobClient
 
 log = logging.getLogger(__name__)
 
-TRAINER_POLL_S = 0.02
+TRAINER_WAIT_S = 0.05
+"""How often the agent looks at the clock, the coordinator's word and its signals while the trainer works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,4 +131,9 @@ class Machine:
                 progress = newest
         if look is not None:
             look(progress)
-        return Pause(TRAINER_POLL_S)
+        return self.wait_for_trainer()
+
+    def wait_for_trainer(self) -> Pause:
+        """Waits a moment for the trainer's next word, without spinning and without keeping it waiting."""
+        self._link.wait(TRAINER_WAIT_S)
+        return Pause(0.0)

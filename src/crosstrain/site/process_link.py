@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crosstrain.batch.command import Child, spawn
+from crosstrain.clock import pause
 from crosstrain.errors import EnvironmentFault
 from crosstrain.site.settings import TrainerSettings
 from crosstrain.site.trainer import Command
@@ -94,6 +96,15 @@ class ProcessLink(CommandLink):
             if code is not None:
                 self._end(code)
         return self._events.popleft() if self._events else None
+
+    def wait(self, seconds: float) -> None:
+        if self._events:
+            return
+        end = self._socket or self._listener
+        if end is None:
+            pause(seconds)
+        else:
+            select.select([end], [], [], seconds)
 
     def close(self) -> None:
         if self._child and not self._ended:

@@ -92,6 +92,10 @@ class TrainerLink(Protocol):
         """The next event, or None."""
         ...
 
+    def wait(self, seconds: float) -> None:
+        """Returns when the trainer may have said something, at the latest after `seconds`."""
+        ...
+
     def close(self) -> None:
         """Ends the trainer, whatever it does, within seconds. May be called twice."""
         ...
@@ -170,6 +174,9 @@ class InProcessLink(CommandLink):
         if not self._events and self._started:
             self._work()
         return self._events.popleft() if self._events else None
+
+    def wait(self, seconds: float) -> None:
+        """Does nothing: every `poll` of this link does all that there is to do."""
 
     def close(self) -> None:
         if self._trainer and self._started:
