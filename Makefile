@@ -1,4 +1,5 @@
 # make demo    a whole run on this machine: a coordinator and several sites as local processes
+# make chaos   five minutes of killing, stopping and cutting off the processes of such a run; then nothing may be missing
 # make test    all tests; fails below 95 % coverage, branches counted, of the domain and of the outer step
 # make check   formatting, lint, types, layers
 # make docs    writes docs/reference again from the code
@@ -13,7 +14,7 @@ STAMP := .venv/.installed
 TESTS :=
 COVERAGE := --cov=crosstrain.domain --cov=crosstrain.outer --cov-branch --cov-fail-under=95
 
-.PHONY: help .venv demo test check docs clean
+.PHONY: help .venv demo chaos test check docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -31,6 +32,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/crosstrain demo
+
+chaos: $(STAMP)
+	$(BIN)/crosstrain chaos
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(if $(TESTS),$(TESTS),$(COVERAGE))

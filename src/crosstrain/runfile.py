@@ -54,6 +54,8 @@ class Local:
 
     Attributes:
         sites: name -> extra lines of `[sites.NAME]`.
+        inner: further lines of `[inner]`.
+        outer_round: lines of `[round]`.
         lease: lines of `[lease]`.
         site: further lines of `[site]`.
     """
@@ -66,6 +68,8 @@ class Local:
     micro_batch: int = 8
     heldout_windows: int = 64
     sites: tuple[tuple[str, str], ...] = ()
+    inner: str = ""
+    outer_round: str = ""
     lease: str = ""
     site: str = ""
 
@@ -124,7 +128,7 @@ adam_lr = {recipe.adam_lr}
 steps = {recipe.steps}             # H, inner steps between two exchanges
 warmup_steps = {recipe.warmup}
 dtype = "{recipe.dtype}"
-
+{local.inner}
 [heldout]
 windows = {local.heldout_windows}
 
@@ -142,5 +146,7 @@ micro_batch = {local.micro_batch}         # windows of one forward pass on one r
 {local.site or "ranks = 1               # processes, one per accelerator"}
 """
     ]
+    if local.outer_round:
+        sections.append(f"[round]\n{local.outer_round}\n")
     sections += [f"[sites.{site}]\n{lines}\n" for site, lines in local.sites]
     return "\n".join(sections)

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from crosstrain import __version__
-from crosstrain.cli import coordinator, corpus, demo, inspect, model, simulate, site
+from crosstrain.cli import chaos, coordinator, corpus, demo, inspect, model, simulate, site
 from crosstrain.errors import CrosstrainError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app = typer.Typer(
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(simulate.app, name="simulate")
 app.command("demo")(demo.demo)
+app.command("chaos")(chaos.chaos)
 app.command("init")(model.init)
 app.command("coordinator")(coordinator.coordinator)
 app.command("site")(site.site)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,8 +66,7 @@ def check(wishes: Wishes) -> None:
         UsageError: an option is out of range.
         EnvironmentFault: no trainer is installed.
     """
-    if not 1 <= wishes.sites <= len(NAMES):
-        raise UsageError(f"--sites must be 1 to {len(NAMES)}, and is {wishes.sites}.", "3 shows most on a laptop")
+    check_sites(wishes.sites)
     if wishes.rounds < 1:
         raise UsageError(f"--rounds must be at least 1, and is {wishes.rounds}.", "leave it out for 16")
     if wishes.faults and wishes.rounds < LEAST_ROUNDS:
@@ -75,10 +74,21 @@ def check(wishes: Wishes) -> None:
             f"The faults need {LEAST_ROUNDS} rounds to happen in, and --rounds is {wishes.rounds}.",
             "give more --rounds, or --no-faults",
         )
+    check_engine()
+
+
+def check_sites(sites: int) -> None:
+    """Rejects a number of sites that there are no names for."""
+    if not 1 <= sites <= len(NAMES):
+        raise UsageError(f"--sites must be 1 to {len(NAMES)}, and is {sites}.", "3 shows most on a laptop")
+
+
+def check_engine() -> None:
+    """Rejects a Python without the trainer."""
     missing = [name for name in ("torch", "torchtitan") if importlib.util.find_spec(name) is None]
     if missing:
         raise EnvironmentFault(
-            f"The demo trains a model, and {' and '.join(missing)} cannot be imported.",
+            f"This trains a model, and {' and '.join(missing)} cannot be imported.",
             "pip install 'crosstrain[train]'",
         )
 
@@ -89,10 +99,8 @@ def prepare(directory: Path, wishes: Wishes, report: Callable[[BuildProgress], N
     Raises:
         UsageError: the text is empty, binary, or too short.
     """
-    corpus = directory / "corpus"
     options = BuildOptions(vocab=wishes.vocab, seq_len=SEQ_LEN, heldout=HELDOUT)
-    manifest = build_corpus(wishes.inputs or stdlib_sources(), corpus, options, report)
-    port = _free_port()
+    port = free_port()
     local = Local(
         url=f"http://127.0.0.1:{port}",
         port=port,
@@ -104,14 +112,31 @@ def prepare(directory: Path, wishes: Wishes, report: Callable[[BuildProgress], N
         lease=LEASE,
         site=SITE,
     )
+    return build_run(directory, "demo", wishes.inputs or stdlib_sources(), options, local, report)
+
+
+def build_run(
+    directory: Path,
+    name: str,
+    inputs: Sequence[Path],
+    options: BuildOptions,
+    local: Local,
+    report: Callable[[BuildProgress], None],
+) -> RunFiles:
+    """Makes corpus and RUN.toml of a run with the tiny model.
+
+    Raises:
+        UsageError: the text is empty, binary, or too short.
+    """
+    manifest = build_corpus(inputs, directory / "corpus", options, report)
     path = directory / "RUN.toml"
-    write_run_file(path, "demo", "tiny", Path("corpus"), manifest, local)
+    write_run_file(path, name, "tiny", Path("corpus"), manifest, local)
     files = open_run(path)
     load_corpus(files)
     return files
 
 
-def _free_port() -> int:
-    # A port and not 0, because the coordinator comes back at the same address after it was killed.
+def free_port() -> int:
+    """A port that nobody listens on; not 0, because a coordinator comes back at the same address after it was killed."""
     with listen("127.0.0.1", 0) as listener:
         return int(listener.getsockname()[1])
