@@ -266,6 +266,22 @@ def test_a_trainer_that_dies_is_a_failure_with_its_last_words(process: ProcessLi
     assert process.alive
 
 
+def test_a_trainer_that_dies_right_after_an_answer_fails_the_next_command(process: ProcessLink, tmp_path: Path) -> None:
+    process.submit("save", directory=str(tmp_path / "saved"))
+    assert process.pid
+    process.wait(20.0)
+    os.kill(process.pid, signal.SIGKILL)
+    # Answer and end are found in one look.
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert isinstance(event(process), Done)
+    process.submit("export", path=str(tmp_path / "delta"), base=None, codec="fp32")
+    failed = event(process)
+    assert isinstance(failed, Failed)
+    assert "signal 9 (Killed)" in failed.error.message
+    with pytest.raises(ValueError, match="expected a trainer that waits"):
+        process.submit("export", path=str(tmp_path / "delta"), base=None, codec="fp32")
+
+
 def test_a_trainer_that_cannot_start_is_a_failure(counting: TrainerSettings, tmp_path: Path) -> None:
     words = [sys.executable, "-c", "raise SystemExit('no GPU here')"]
     made = ProcessLink(counting, tmp_path / "log", command=words)

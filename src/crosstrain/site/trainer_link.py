@@ -116,6 +116,8 @@ class CommandLink:
         self._op: str | None = None
 
     def submit(self, op: str, **arguments: Any) -> None:
+        if not self._ready and any(isinstance(event, Failed) for event in self._events):
+            return  # it ended right after its last answer: the next poll says so, as the answer to this command
         if not self._ready or self._op:
             raise ValueError(f"{op}: expected a trainer that waits, found one that is at {self._op or 'its start'}")
         self._op = op
