@@ -121,4 +121,4 @@ def _duration(rng: random.Random, kind: Kind, tempo: Tempo) -> float:
         return 0.0
     # Mostly longer than a lease lives, sometimes shorter, so that both sides of the deadline are met.
     longest = 2.0 if kind in STOPS else 1.6
-    return rng.uniform(1.1 if kind in STOPS else 0.3, longest) * tempo.ttl
+    return rng.uniform(1.1 if kind in STOPS else 0.1, longest) * tempo.ttl

@@ -211,8 +211,8 @@ class _Play:
             return
         asked = any(f.target == name and f.kind in (Kind.KILL_AGENT, Kind.DRAIN) for f in self._under_way)
         if draining or asked or name in self._restarts or self._finished:
-            # Killed by us, or left in order.
-            if code not in (0, -signal.SIGKILL):
+            # Killed by us, left in order, or asked to before it could listen to signals.
+            if code not in (0, -signal.SIGKILL, -signal.SIGTERM):
                 self._problems.append(self._fleet.obituary(name, code))
             return
         self._restarts[name] = self._now_s

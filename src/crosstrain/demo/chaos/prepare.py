@@ -23,13 +23,13 @@ HELDOUT = 0.1
 HELDOUT_WINDOWS = 8
 ROUNDS_PER_MINUTE = 60
 """More than can be: the run must not end before the chaos does."""
-STEP_S = 0.06
+STEP_S = 0.12
 """Of the counting trainer."""
 
 Engine = Literal["titan", "counting"]
 TEMPI: dict[Engine, Tempo] = {
     "titan": Tempo(ttl=6.0, boot=14.0, gap=5.0),
-    "counting": Tempo(ttl=2.5, boot=3.0, gap=1.5),
+    "counting": Tempo(ttl=4.0, boot=3.0, gap=1.8),
 }
 
 
