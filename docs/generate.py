@@ -192,7 +192,7 @@ def events_page() -> Iterator[str]:
 
 
 def database_page() -> Iterator[str]:
-    yield from ("# Database", "", f"SQLite, schema version {schema.SCHEMA_VERSION}.", "")
+    yield from ("# Database", "", f"SQLite or PostgreSQL, schema version {schema.SCHEMA_VERSION}.", "")
     yield inspect.cleandoc(schema.__doc__ or "").partition("\n\n")[0].removeprefix("Tables. ")
     yield from (inspect.cleandoc(schema.__doc__ or "").partition("\n\n")[2],)
     for table in schema.metadata.tables.values():

@@ -23,7 +23,7 @@ ROUTES = {
 
 PROBLEMS = {
     "contributed-already": "The lease was contributed before, with another content.",
-    "coordinator-fault": "The coordinator's disk is full or read-only; clients repeat the request.",
+    "coordinator-fault": "The coordinator's disk is full or read-only, or its database server is gone; clients repeat the request.",
     "coordinator-superseded": "Another coordinator serves this run now; clients repeat the request.",
     "error": "An error without a kind of its own.",
     "fenced": "The lease belongs to another session: a newer one of this site took over.",
@@ -32,6 +32,7 @@ PROBLEMS = {
     "malformed": "The request does not fit its model; the detail names the field.",
     "missing-blob": "The blob that is named was not uploaded.",
     "part-too-large": "A part of an upload has more bytes than one request may have.",
+    "standby": "Another coordinator serves the run; this one waits to take over. The detail says since when and why.",
     "superseded": "The session is over: a newer one of this site took over, or it left.",
     "unknown-generation": "There is no such generation.",
     "unknown-lease": "There is no such lease.",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.databases import KINDS, SHARED, Backend, backends
+from tests.postgres import Server, programs, serve
 
 # The same examples every time: a failure in CI is a failure here. HYPOTHESIS_PROFILE=search looks for new ones.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
@@ -27,3 +29,27 @@ def fast_tmp(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="crosstrain-", dir=_MEMORY) as directory:
         yield Path(directory)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """The session's PostgreSQL server, started for the first test that needs one."""
+    binaries = programs()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed: there is neither initdb on PATH nor Debian's in /usr/lib/postgresql")
+    with serve(binaries) as server:
+        yield server
+
+
+@pytest.fixture(params=KINDS)
+def new_backend(request: pytest.FixtureRequest, fast_tmp: Path) -> Iterator[Callable[[], Backend]]:
+    """Makes empty databases of each kind."""
+    with backends(request.param, fast_tmp, lambda: request.getfixturevalue("postgres")) as make:
+        yield make
+
+
+@pytest.fixture(params=SHARED)
+def shared_backend(request: pytest.FixtureRequest, fast_tmp: Path) -> Iterator[Backend]:
+    """An empty database that several processes can open, of each kind."""
+    with backends(request.param, fast_tmp, lambda: request.getfixturevalue("postgres")) as make:
+        yield make()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+import shutil
 import socket
 import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from fastapi import FastAPI
+from sqlalchemy import Connection
 
 from crosstrain import __version__
 from crosstrain.clock import Clock, SystemClock, pause
 from crosstrain.config import RunConfig, load_run
-from crosstrain.coordinator.routes import build_app
 from crosstrain.coordinator.service import Service
-from crosstrain.coordinator.tick import Loop
+from crosstrain.coordinator.standby import Process
 from crosstrain.corpus.manifest import TOKENIZER, Manifest
 from crosstrain.domain.block import Corpus
 from crosstrain.domain.events import EventKind
@@ -33,13 +36,18 @@ from crosstrain.site.spool import Spool
 from crosstrain.site.trainer_link import TrainerLink
 from crosstrain.storage import ledger_store, run_store
 from crosstrain.storage.database import Database, open_sqlite
+from crosstrain.storage.durable import make_directory
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore
+from crosstrain.storage.postgres import PostgresTermLock, open_postgres, postgres_engine
+from crosstrain.storage.pulse import Claim
+from crosstrain.storage.term_lock import FileTermLock, TermLock
 from crosstrain.wire.client import ControlClient
 from crosstrain.wire.messages import Fingerprint
 from crosstrain.wire.site_api import SiteApi
 from crosstrain.wire.transfer import BlobClient
 
 DATABASE = "run.sqlite"
+LOCK = "lock"
 OBJECTS = "objects"
 WORK = "work"
 FOREVER_S = 10.0 * 365 * 86400
@@ -115,11 +123,9 @@ def fingerprint(config: RunConfig, manifest: Manifest) -> Fingerprint:
 
 @dataclass(slots=True)
 class Coordinator:
-    """A coordinator ready to serve."""
+    """A coordinator ready to serve, its port taken; `process` is also the application."""
 
-    service: Service
-    app: FastAPI
-    loop: Loop
+    process: Process
     listener: socket.socket
 
 
@@ -131,50 +137,89 @@ def build_service(
 
 
 def begin_service(
-    config: RunConfig, identity: Fingerprint, database: Database, objects: ObjectStore, work: Path, clock: Clock
+    config: RunConfig,
+    identity: Fingerprint,
+    database: Database,
+    objects: ObjectStore,
+    work: Path,
+    clock: Clock,
+    claim: Claim | None = None,
 ) -> Service:
     """Opens or begins the run in `database` and takes it over.
 
+    Args:
+        work: directory for files that are being made; what others left there is removed.
+        claim: how the run is taken over; by default whoever has it.
+
     Raises:
         UsageError: the database holds a run with another spec or corpus.
+        Superseded: the claim came too late.
     """
     now = clock.now()
     corpus = Corpus(identity.windows, identity.block_windows)
     with database.write() as connection:
-        stored = run_store.load(connection)
-        if stored is None:
+        if not holds_run(connection, identity):
             run_store.create(
                 connection, config.run.name, config.spec(), config.spec_digest(), identity.model_dump(), now
             )
             ledger_store.apply(connection, open_epoch(0, corpus.blocks))
-        elif Fingerprint.model_validate_json(stored["corpus"]) != identity:
-            before = Fingerprint.model_validate_json(stored["corpus"])
-            differing = [name for name in Fingerprint.model_fields if getattr(before, name) != getattr(identity, name)]
-            raise UsageError(
-                f"The run in `coordinator.dir` was begun with another {', '.join(differing)}.",
-                "restore RUN.toml and the corpus, or set another `coordinator.dir` for a new run",
-            )
-    database.take_over()
+    term = database.take_over(claim)
     with database.write() as connection:
-        text = f"crosstrain {__version__}, term {database.term}"
-        run_store.log(connection, EventKind.COORDINATOR_STARTED, text, now)
+        run_store.log(connection, EventKind.COORDINATOR_STARTED, f"crosstrain {__version__}, term {term}", now)
+    # Not shared between terms: one that is superseded in the middle of a merge must not write into its successor's files.
+    shutil.rmtree(work, ignore_errors=True)
     rule = outer_rule(config.outer, config.run.preset, config.inner.optimizer)
-    return Service(config, clock, database, objects, work, corpus, identity.seq_len, identity, rule, started_at=now)
+    mine = work / f"term-{term}"
+    return Service(config, clock, database, objects, mine, corpus, identity.seq_len, identity, rule, started_at=now)
+
+
+def holds_run(connection: Connection, identity: Fingerprint) -> bool:
+    """Whether the run is there; False in a new database.
+
+    Raises:
+        UsageError: another run is.
+    """
+    stored = run_store.load(connection)
+    if stored is None:
+        return False
+    before = Fingerprint.model_validate_json(stored["corpus"])
+    differing = [name for name in Fingerprint.model_fields if getattr(before, name) != getattr(identity, name)]
+    if differing:
+        raise UsageError(
+            f"The run in `coordinator.dir` or `coordinator.database` was begun with another {', '.join(differing)}.",
+            "restore RUN.toml and the corpus, or set another `coordinator.dir` and database for a new run",
+        )
+    return True
 
 
 def open_coordinator(files: RunFiles, host: str | None, port: int | None) -> Coordinator:
-    """Everything of a coordinator, its port taken, its run taken over."""
-    manifest = load_corpus(files)
-    listener = listen(host or files.config.coordinator.host, files.config.coordinator.port if port is None else port)
-    try:
+    """Everything of a coordinator. Its port is taken, and its run too unless another coordinator serves it."""
+    config, manifest = files.config, load_corpus(files)
+    identity, clock = fingerprint(config, manifest), SystemClock()
+    with ExitStack() as undo:
+        listener = listen(host or config.coordinator.host, config.coordinator.port if port is None else port)
+        undo.callback(listener.close)
         directory = make_directory(files.coordinator_dir, "coordinator.dir")
-        database = open_sqlite(directory / DATABASE)
+        database, lock = open_database(files)
         objects = LocalObjectStore(directory / OBJECTS)
-        service = build_service(files.config, manifest, database, objects, directory / WORK, SystemClock())
-    except BaseException:
-        listener.close()
-        raise
-    return Coordinator(service, build_app(service), Loop(service), listener)
+        begin = partial(begin_service, config, identity, database, objects, directory / WORK, clock)
+        process = Process(database, lock, clock, config.coordinator.takeover_s, begin)
+        undo.callback(process.close)
+        with database.read() as connection:
+            holds_run(connection, identity)  # a standby of another run would wait for ever
+        process.attempt()
+        undo.pop_all()
+    return Coordinator(process, listener)
+
+
+def open_database(files: RunFiles) -> tuple[Database, TermLock]:
+    """The run's database for writing, and the locks that tell whether another coordinator lives."""
+    address = files.config.coordinator.database.get_secret_value()
+    if not address:
+        directory = files.coordinator_dir
+        return open_sqlite(directory / DATABASE), FileTermLock(directory / LOCK)
+    engine = postgres_engine(address)
+    return Database(engine), PostgresTermLock(engine)
 
 
 def open_stored_run(files: RunFiles) -> tuple[Database, LocalObjectStore]:
@@ -183,10 +228,14 @@ def open_stored_run(files: RunFiles) -> tuple[Database, LocalObjectStore]:
     Raises:
         UsageError: there is no run.
     """
+    objects = LocalObjectStore(files.coordinator_dir / OBJECTS)
+    address = files.config.coordinator.database.get_secret_value()
+    if address:
+        return open_postgres(address, read_only=True), objects
     path = files.coordinator_dir / DATABASE
     if not path.exists():
         raise UsageError(f"There is no run in {files.coordinator_dir}.", "start `crosstrain coordinator` first")
-    return open_sqlite(path, read_only=True), LocalObjectStore(files.coordinator_dir / OBJECTS)
+    return open_sqlite(path, read_only=True), objects
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -213,26 +262,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def make_directory(directory: Path, setting: str) -> Path:
-    """Makes a directory that this process can write.
-
-    Raises:
-        EnvironmentFault: it cannot.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / ".writable"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise EnvironmentFault(
-            f"The directory {directory} cannot be written: {error.strerror}.",
-            f"set `{setting}` in RUN.toml to a writable directory",
-        ) from error
-    return directory
-
-
-def coordinator_client(url: str) -> ControlClient:
+def coordinator_client(url: str | Sequence[str]) -> ControlClient:
     """A client for people's commands: it does not retry beyond the deadline of each call."""
     return ControlClient(url, SystemClock(), random.Random().random, pause)
 

@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from crosstrain.errors import UsageError
 
@@ -185,6 +185,10 @@ class CoordinatorSection(Section):
 
     dir: str = "coordinator"
     """Database and blobs; on a local disk, relative to RUN.toml."""
+    database: SecretStr = SecretStr("")
+    """PostgreSQL address, for example postgresql://crosstrain@db.example.org/run; empty: SQLite in `dir`."""
+    takeover_s: Seconds = 15.0
+    """A second coordinator on the same database takes over when the first shows no sign of life for so long."""
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8470
@@ -194,8 +198,8 @@ class CoordinatorSection(Section):
 class SiteSection(Section):
     """A site's machine; `[site]` holds defaults, `[sites.NAME]` what differs at one site."""
 
-    url: str = "http://127.0.0.1:8470"
-    """Address of the coordinator."""
+    url: str | tuple[str, ...] = "http://127.0.0.1:8470"
+    """Address of the coordinator; several, in a list or separated by commas, are tried in turn."""
     dir: str = "sites"
     """Spool and checkpoints; the site's name is appended."""
     corpus: str | None = None

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.databases import Backend
 from tests.fakes import World, build_world
 
 
@@ -13,3 +14,9 @@ def world(fast_tmp: Path) -> Iterator[World]:
     made = build_world(fast_tmp)
     yield made
     made.database.close()
+
+
+@pytest.fixture
+def world_of_each(fast_tmp: Path, new_backend: Callable[[], Backend]) -> World:
+    """The same run on each kind of database."""
+    return build_world(fast_tmp, database=new_backend().open())

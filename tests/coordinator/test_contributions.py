@@ -14,6 +14,11 @@ from tests.fakes import SHAPES, SiteDriver, World, build_world, run_config, sha2
 from crosstrain.domain.block import BlockState
 
 
+@pytest.fixture
+def world(world_of_each: World) -> World:
+    return world_of_each
+
+
 def kind_of(response: httpx.Response) -> str:
     return str(response.json()["kind"])
 

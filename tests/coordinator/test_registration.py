@@ -12,6 +12,11 @@ from crosstrain.domain.block import BlockState
 from crosstrain.wire.messages import Fingerprint
 
 
+@pytest.fixture
+def world(world_of_each: World) -> World:
+    return world_of_each
+
+
 def test_register_gives_a_new_session_every_time(world: World) -> None:
     first, second = world.site("alpha"), world.site("beta")
     assert second.session > first.session

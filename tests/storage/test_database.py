@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import inspect, select, text
+from tests.databases import Backend
 from tests.fakes import NOON, sqlite_file
 
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Generation, Instant, Token
 from crosstrain.domain.ledger import grant, open_epoch
-from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded
-from crosstrain.storage import ledger_store, run_store, schema
+from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded, UsageError
+from crosstrain.storage import ledger_store, pulse, run_store, schema
 from crosstrain.storage.database import Database, open_sqlite, refuse_network_file_system
+from crosstrain.storage.pulse import Claim, Pulse
 
 NOW = Instant(NOON)
 
@@ -27,12 +29,11 @@ def begin(database: Database) -> None:
         run_store.create(connection, "run", {}, "0" * 64, {}, NOW)
 
 
-@pytest.fixture(params=["memory", "file"])
-def database(request: pytest.FixtureRequest, fast_tmp: Path) -> Iterator[Database]:
-    opened = open_sqlite(None if request.param == "memory" else fast_tmp / "run.sqlite")
+@pytest.fixture
+def database(new_backend: Callable[[], Backend]) -> Database:
+    opened = new_backend().open()
     begin(opened)
-    yield opened
-    opened.close()
+    return opened
 
 
 def events(database: Database) -> list[str]:
@@ -52,49 +53,101 @@ def test_write_commits_on_success_and_leaves_nothing_on_an_exception(database: D
         assert run_store.newest_round(connection) is None
 
 
-def test_take_over_fences_every_coordinator_before_it(fast_tmp: Path) -> None:
-    with sqlite_file(fast_tmp / "run.sqlite") as first, sqlite_file(fast_tmp / "run.sqlite") as second:
-        begin(first)
-        assert first.term is None
-        assert (first.take_over(), second.take_over()) == (1, 2)
-        with pytest.raises(Superseded, match="term 1, the database is at term 2"), first.write() as connection:
-            run_store.log(connection, EventKind.PUBLISHED, "by a zombie", NOW)
-        with second.write() as connection:
-            run_store.log(connection, EventKind.PUBLISHED, "by the writer", NOW)
-        assert events(first) == ["by the writer"]
-        assert first.take_over() == 3
-        with pytest.raises(Superseded), second.write():
-            pass
+def test_take_over_fences_every_coordinator_before_it(shared_backend: Backend) -> None:
+    first, second = shared_backend.open(), shared_backend.open()
+    begin(first)
+    assert first.term is None
+    assert (first.take_over(), second.take_over()) == (1, 2)
+    with pytest.raises(Superseded, match="term 1, the database is at term 2"), first.write() as connection:
+        run_store.log(connection, EventKind.PUBLISHED, "by a zombie", NOW)
+    with second.write() as connection:
+        run_store.log(connection, EventKind.PUBLISHED, "by the writer", NOW)
+    assert events(first) == ["by the writer"]
+    assert first.take_over() == 3
+    with pytest.raises(Superseded), second.write():
+        pass
 
 
-def test_two_processes_racing_for_the_same_blocks_never_share_one(fast_tmp: Path) -> None:
-    path = fast_tmp / "run.sqlite"
-    with sqlite_file(path) as first, sqlite_file(path) as second:
-        begin(first)
-        with first.write() as connection:
-            ledger_store.apply(connection, open_epoch(0, 64))
-        barrier, failures = threading.Barrier(4), []
+def test_take_over_that_was_decided_before_another_one_is_refused(shared_backend: Backend) -> None:
+    first, second = shared_backend.open(), shared_backend.open()
+    begin(first)
+    with second.read() as connection:
+        seen = pulse.pulse(connection)
+    assert first.take_over(Claim(seen, 1)) == 1
+    with pytest.raises(Superseded, match="a coordinator of term 1 lives"):
+        second.take_over(Claim(seen, 2))
+    with first.write() as connection:
+        pulse.beat(connection)
+    with pytest.raises(Superseded, match="of term 1 lives"):
+        second.take_over(Claim(Pulse(1, 0), 2))
+    assert second.take_over(Claim(Pulse(1, 1), 3)) == 3
+    with pytest.raises(Superseded, match="is at term 3"), first.write():
+        pass
 
-        def take(database: Database, tokens: range) -> None:
-            barrier.wait()
-            try:
-                for token in tokens:
-                    with database.write() as connection:
-                        free = ledger_store.available(connection, 0, 2)
-                        ledger_store.apply(connection, grant(free, 2, Token(token)))
-            except Exception as error:  # noqa: BLE001 - reported by the main thread
-                failures.append(error)
 
-        threads = [
-            threading.Thread(target=take, args=((first, second)[n % 2], range(1 + 8 * n, 9 + 8 * n))) for n in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
-        with first.read() as connection:
-            spans = ledger_store.all_spans(connection)
+def test_writer_waits_for_the_transaction_before_it_and_sees_what_that_left(shared_backend: Backend) -> None:
+    first, second = shared_backend.open(), shared_backend.open()
+    begin(first)
+    first.take_over()
+    begun, outcome = threading.Event(), []
+
+    def zombie() -> None:
+        begun.set()
+        try:
+            with first.write():
+                outcome.append("wrote")
+        except Superseded:
+            outcome.append("superseded")
+
+    with second.write() as connection:
+        thread = threading.Thread(target=zombie)
+        thread.start()
+        assert begun.wait(20)
+        connection.execute(text("UPDATE run SET term = term + 1"))
+        assert outcome == []
+    thread.join(20)
+    assert outcome == ["superseded"]
+
+
+def test_reader_sees_one_state_while_a_writer_changes_it(shared_backend: Backend) -> None:
+    writer, reader = shared_backend.open(), shared_backend.open()
+    begin(writer)
+    with reader.read() as connection:
+        before = pulse.pulse(connection)
+        with writer.write() as other:
+            pulse.beat(other)
+        assert pulse.pulse(connection) == before
+    with reader.read() as connection:
+        assert pulse.pulse(connection) == Pulse(0, 1)
+
+
+def test_two_processes_racing_for_the_same_blocks_never_share_one(shared_backend: Backend) -> None:
+    first, second = shared_backend.open(), shared_backend.open()
+    begin(first)
+    with first.write() as connection:
+        ledger_store.apply(connection, open_epoch(0, 64))
+    barrier, failures = threading.Barrier(4), []
+
+    def take(database: Database, tokens: range) -> None:
+        barrier.wait()
+        try:
+            for token in tokens:
+                with database.write() as connection:
+                    free = ledger_store.available(connection, 0, 2)
+                    ledger_store.apply(connection, grant(free, 2, Token(token)))
+        except Exception as error:  # noqa: BLE001 - reported by the main thread
+            failures.append(error)
+
+    threads = [
+        threading.Thread(target=take, args=((first, second)[n % 2], range(1 + 8 * n, 9 + 8 * n))) for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with first.read() as connection:
+        spans = ledger_store.all_spans(connection)
     assert [(span.start, span.stop) for span in spans] == [(n, n + 2) for n in range(0, 64, 2)]
     assert {span.token for span in spans} == set(range(1, 33))
 
@@ -112,13 +165,25 @@ def test_stale_change_fails_as_a_whole(database: Database) -> None:
     assert events(database) == []
 
 
-def test_database_is_the_same_after_it_was_opened_again(fast_tmp: Path) -> None:
-    with sqlite_file(fast_tmp / "run.sqlite") as database:
-        begin(database)
-        with database.write() as connection:
-            run_store.log(connection, EventKind.PUBLISHED, "kept", NOW)
-    with sqlite_file(fast_tmp / "run.sqlite") as database:
-        assert events(database) == ["kept"]
+def test_database_is_the_same_after_it_was_opened_again(shared_backend: Backend) -> None:
+    database = shared_backend.open()
+    begin(database)
+    with database.write() as connection:
+        run_store.log(connection, EventKind.PUBLISHED, "kept", NOW)
+    database.close()
+    assert events(shared_backend.open()) == ["kept"]
+
+
+def test_two_processes_may_open_an_empty_database_at_once(shared_backend: Backend) -> None:
+    opened: list[Database] = []
+    threads = [threading.Thread(target=lambda: opened.append(shared_backend.open())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == 3
+    begin(opened[0])
+    assert opened[2].take_over() == 1
 
 
 def test_database_of_a_process_that_died_in_a_transaction_shows_nothing_of_it(fast_tmp: Path) -> None:
@@ -144,16 +209,19 @@ def test_database_of_a_process_that_died_in_a_transaction_shows_nothing_of_it(fa
         assert _spans(database) == []
 
 
-def test_read_only_database_can_be_read_beside_its_writer_and_not_written(fast_tmp: Path) -> None:
-    path = fast_tmp / "run.sqlite"
-    with sqlite_file(path) as writer:
-        begin(writer)
-        reader = open_sqlite(path, read_only=True)
-        with reader.read() as connection:
-            assert connection.execute(select(schema.run.c.name)).scalar() == "run"
-        with pytest.raises(EnvironmentFault, match="readonly"), reader.write() as connection:
-            run_store.log(connection, EventKind.PUBLISHED, "x", NOW)
-        reader.close()
+def test_read_only_database_can_be_read_beside_its_writer_and_not_written(shared_backend: Backend) -> None:
+    begin(shared_backend.open())
+    reader = shared_backend.open(read_only=True)
+    with reader.read() as connection:
+        assert connection.execute(select(schema.run.c.name)).scalar() == "run"
+    with pytest.raises(EnvironmentFault, match=r"read-?only"), reader.write() as connection:
+        run_store.log(connection, EventKind.PUBLISHED, "x", NOW)
+
+
+def test_read_only_database_without_a_run_says_so_and_makes_nothing(shared_backend: Backend) -> None:
+    for _ in range(2):
+        with pytest.raises((UsageError, EnvironmentFault), match=r"There is no run|cannot be opened"):
+            shared_backend.open(read_only=True)
 
 
 def test_open_file_that_is_no_database_is_refused(fast_tmp: Path) -> None:
@@ -163,14 +231,26 @@ def test_open_file_that_is_no_database_is_refused(fast_tmp: Path) -> None:
         open_sqlite(path)
 
 
-def test_open_other_schema_version_is_refused(fast_tmp: Path) -> None:
-    path = fast_tmp / "run.sqlite"
-    with sqlite_file(path) as database:
-        begin(database)
-        with database.write() as connection:
-            connection.execute(text("UPDATE run SET schema_version = 99"))
+def test_open_other_schema_version_is_refused(shared_backend: Backend) -> None:
+    database = shared_backend.open()
+    begin(database)
+    with database.write() as connection:
+        connection.execute(text("UPDATE run SET schema_version = 99"))
     with pytest.raises(IntegrityError, match=r"schema version 99, this crosstrain needs \d"):
-        open_sqlite(path)
+        shared_backend.open()
+
+
+@pytest.mark.parametrize("table", ["users", "run", "events"])
+def test_open_database_of_another_program_is_refused_and_left_alone(shared_backend: Backend, table: str) -> None:
+    database = shared_backend.open()
+    with database.write() as connection:
+        for ours in schema.metadata.sorted_tables:
+            connection.execute(text(f"DROP TABLE {ours.name}"))
+        connection.execute(text(f"CREATE TABLE {table} (name TEXT)"))
+    with pytest.raises(IntegrityError, match=f"is not a crosstrain database: it holds the tables {table}"):
+        shared_backend.open()
+    with database.read() as connection:
+        assert inspect(connection).get_table_names() == [table]
 
 
 def test_open_in_a_directory_that_is_not_there_is_refused(fast_tmp: Path) -> None:

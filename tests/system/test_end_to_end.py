@@ -11,11 +11,12 @@ import pytest
 from tests.demo.rehearsal import Frames, processes_of, text_file
 from tests.system.runs import Run, check_the_record, crosstrain, ended, write_run
 
-from crosstrain.assembly import open_stored_run
+from crosstrain.assembly import RunFiles, open_run, open_stored_run
 from crosstrain.demo import prepare
 from crosstrain.demo.chaos.prepare import Wishes
+from crosstrain.demo.chaos.report import examine
 from crosstrain.demo.play import play
-from crosstrain.demo.prepare import free_port
+from crosstrain.demo.prepare import NAMES, free_port
 from crosstrain.domain.events import EventKind
 from crosstrain.storage import lease_store, run_store
 
@@ -42,12 +43,35 @@ def test_random_kills_stops_and_cuts_lose_nothing(tmp_path: Path) -> None:
     told = json.loads(output)
     assert told["problems"] == []
     assert told["windows"]["merged"] > 0 == told["windows"]["lost"] == told["windows"]["duplicated"]
-    assert told["audit"]["ok"] and told["audit"]["replayed"] == told["generations"] > 2
+    assert told["audit"]["ok"] and told["audit"]["replayed"] == told["generations"] >= 2
     plan = [fault.sentence for fault in Wishes(minutes, seed, 3, "counting").plan]
     assert [fault["what"] for fault in told["plan"]] == plan
     done = {fault["what"] for fault in told["faults"]}
     assert len(done & set(plan)) > len(plan) / 2
     assert not processes_of(tmp_path)
+    _check_that_the_proof_can_fail(tmp_path / "run")
+
+
+def _check_that_the_proof_can_fail(directory: Path) -> None:
+    """One window that a rank trained twice is found."""
+    files = open_run(directory / "RUN.toml")
+    proof = check_the_record(files, NAMES[:3])
+    log = directory / "sites" / "alpha" / "windows-0.log"
+    lines = log.read_text().splitlines()
+    merged = max(at for at, line in enumerate(lines) if line[0].isdigit() and line.split()[0] in _merged_tokens(files))
+    lines[merged] += f" {lines[merged].split()[-1]}"
+    log.write_text("\n".join(lines) + "\n")
+    tampered = examine(files, Wishes(seed=0, engine="counting")).windows
+    assert (tampered.merged, tampered.lost, tampered.duplicated) == (proof.merged, 0, 1)
+    assert len(tampered.problems) == 1
+
+
+def _merged_tokens(files: RunFiles) -> set[str]:
+    database, _ = open_stored_run(files)
+    with database.read() as connection:
+        rows = lease_store.all_leases(connection)
+    database.close()
+    return {str(row["token"]) for row in rows if row["state"] == "merged"}
 
 
 @pytest.mark.torch

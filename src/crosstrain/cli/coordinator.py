@@ -19,22 +19,29 @@ def coordinator(
     host: Annotated[str | None, typer.Option(help="Address to listen on, instead of `coordinator.host`.")] = None,
     port: Annotated[int | None, typer.Option(help="Port, instead of `coordinator.port`; 0 takes a free one.")] = None,
 ) -> None:
-    """Serve a run: ledger, rounds, generations, blobs. Killed at any moment, it goes on where it was."""
+    """Serve a run: ledger, rounds, generations, blobs. Killed at any moment, it goes on where it was.
+
+    A second one on the same database waits as a standby, and takes over when the first dies.
+    """
     import uvicorn
 
     from crosstrain.assembly import open_coordinator, open_run
 
-    parts = open_coordinator(open_run(run), host, port)
-    config = uvicorn.Config(parts.app, log_config=None, access_log=False, timeout_keep_alive=75)
-    server = uvicorn.Server(config)
+    files = open_run(run)
+    parts = open_coordinator(files, host, port)
+    process = parts.process
+    server = uvicorn.Server(
+        uvicorn.Config(process, lifespan="off", log_config=None, access_log=False, timeout_keep_alive=75)
+    )
     address, bound = parts.listener.getsockname()[:2]
-    log.info("coordinator of run %s at http://%s:%d", parts.service.config.run.name, address, bound)
+    log.info("coordinator of run %s at http://%s:%d", files.config.run.name, address, bound)
+    failures: list[Exception] = []
 
     def work() -> None:
         try:
-            parts.loop.run()
+            process.run()
         except Exception as error:  # noqa: BLE001 - handed to the main thread, which raises it
-            parts.loop.failure = error
+            failures.append(error)
         server.should_exit = True
 
     thread = threading.Thread(target=work, name="loop")
@@ -42,8 +49,8 @@ def coordinator(
     try:
         server.run(sockets=[parts.listener])
     finally:
-        parts.loop.stop()
+        process.stop()
         thread.join()
-        parts.service.database.close()
-    if parts.loop.failure is not None:
-        raise parts.loop.failure
+        process.close()
+    if failures:
+        raise failures[0]

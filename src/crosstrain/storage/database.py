@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event, select, update
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, update
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
-from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded
+from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded, UsageError
 from crosstrain.storage import schema
+from crosstrain.storage.pulse import Claim, pulse
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "fuse.sshfs", "panfs", "wekafs", "afs"}
@@ -45,21 +46,26 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A consistent snapshot."""
-        with self._engine.connect() as connection, connection.begin():
+        """A consistent snapshot.
+
+        Raises:
+            EnvironmentFault: the database cannot be read.
+        """
+        with storage_faults(self._engine), self._engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that commits on success and leaves nothing on an exception.
+        """A transaction that commits on success and leaves nothing on an exception. One runs at a time, whatever number of
+        processes there are: each starts by taking the database's write lock, and only then looks.
 
         Raises:
             Superseded: another coordinator took this database over.
-            EnvironmentFault: the disk is full or the file became read-only.
+            EnvironmentFault: the disk is full, the file became read-only, or the server is gone.
         """
         with (
             self._writer,
-            _storage_faults(),
+            storage_faults(self._engine),
             self._engine.connect().execution_options(writes=True) as connection,
             connection.begin(),
         ):
@@ -72,14 +78,27 @@ class Database:
                     )
             yield connection
 
-    def take_over(self) -> int:
-        """Becomes the one writer; coordinators started before can no longer write."""
+    def take_over(self, claim: Claim | None = None) -> int:
+        """Becomes the one writer; coordinators of other terms can no longer write.
+
+        Args:
+            claim: what was decided, by default the next term whatever the present one is.
+
+        Raises:
+            Superseded: the pulse that the claim was decided on moved.
+        """
         self._term = None
         with self.write() as connection:
-            connection.execute(update(schema.run).values(term=schema.run.c.term + 1))
-            term = connection.execute(_TERM).scalar_one()
-        self._term = int(term)
-        return self._term
+            found = pulse(connection)
+            if claim is not None and found != claim.after:
+                raise Superseded(
+                    f"Term {claim.term} was to follow term {claim.after.term}, but a coordinator of term {found.term} lives.",
+                    "it serves this run",
+                )
+            term = found.term + 1 if claim is None else claim.term
+            connection.execute(update(schema.run).values(term=term))
+        self._term = term
+        return term
 
     def close(self) -> None:
         self._engine.dispose()
@@ -109,30 +128,53 @@ def sqlite_engine(path: Path | None, *, read_only: bool = False) -> Engine:
         engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
     event.listen(engine, "connect", _configure_read_only if read_only else _configure)
     event.listen(engine, "begin", _begin_read_only if read_only else _begin)
-    try:
-        if not read_only:
-            with engine.connect() as connection, connection.begin():
-                schema.metadata.create_all(connection)
-        with engine.connect() as connection, connection.begin():
-            found = connection.execute(select(schema.run.c.schema_version)).scalar()
-    except OperationalError as error:
-        engine.dispose()
-        raise EnvironmentFault(
-            f"The database {path} cannot be opened: {error.orig}.",
-            "the coordinator's directory must exist, be writable and have free space",
-        ) from error
-    except DatabaseError as error:
-        engine.dispose()
+    with disposed_on_error(engine):
+        try:
+            with engine.connect().execution_options(writes=not read_only) as connection, connection.begin():
+                prepare(connection, str(path), create=not read_only)
+        except OperationalError as error:
+            raise EnvironmentFault(
+                f"The database {path} cannot be opened: {error.orig}.",
+                "the coordinator's directory must exist, be writable and have free space",
+            ) from error
+        except DatabaseError as error:
+            raise IntegrityError(
+                f"{path} is not a crosstrain database: {error.orig}.", "choose another directory, or restore the file"
+            ) from error
+    return engine
+
+
+def prepare(connection: Connection, name: str, *, create: bool) -> None:
+    """Makes the tables in an empty database; one that is not empty must be a run's of this version.
+
+    Args:
+        name: of the database, for messages.
+
+    Raises:
+        IntegrityError: it holds something else, or a run of another schema version. Nothing was made.
+        UsageError: it is empty and nothing may be made.
+    """
+    inspector = inspect(connection)
+    tables = inspector.get_table_names()
+    if not tables and create:
+        schema.metadata.create_all(connection)
+        return
+    if not tables:
+        raise UsageError(f"There is no run in {name}.", "start `crosstrain coordinator` first")
+    ours = schema.run.name in tables and any(
+        column["name"] == schema.run.c.schema_version.name for column in inspector.get_columns(schema.run.name)
+    )
+    if not ours:
         raise IntegrityError(
-            f"{path} is not a crosstrain database: {error.orig}.", "choose another directory, or restore the file"
-        ) from error
+            f"{name} is not a crosstrain database: it holds the tables {', '.join(sorted(tables)[:5])}.",
+            "give the run a database of its own",
+        )
+    found = connection.execute(select(schema.run.c.schema_version)).scalar()
     if found not in (None, schema.SCHEMA_VERSION):
-        engine.dispose()
         raise IntegrityError(
-            f"{path} has schema version {found}, this crosstrain needs {schema.SCHEMA_VERSION}.",
+            f"{name} has schema version {found}, this crosstrain needs {schema.SCHEMA_VERSION}.",
             "use the crosstrain version that began the run",
         )
-    return engine
 
 
 def refuse_network_file_system(directory: Path, mounts: Path = Path("/proc/mounts")) -> None:
@@ -159,14 +201,40 @@ def refuse_network_file_system(directory: Path, mounts: Path = Path("/proc/mount
 
 
 @contextmanager
-def _storage_faults() -> Iterator[None]:
+def disposed_on_error(engine: Engine) -> Iterator[None]:
     try:
         yield
-    except OperationalError as error:
+    except BaseException:
+        engine.dispose()
+        raise
+
+
+_HINTS = {
+    "sqlite": "free disk space or restore the permissions of `coordinator.dir`; nothing was lost",
+    "postgresql": "see that the server of `coordinator.database` runs and can be reached; nothing was lost",
+}
+
+
+@contextmanager
+def storage_faults(engine: Engine) -> Iterator[None]:
+    """Turns what the database's machine or the way to it refuses into an error for people; our own bugs pass unchanged.
+
+    Raises:
+        EnvironmentFault: disk full, read-only, a lock not given in time, connection lost.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if not (error.connection_invalidated or isinstance(error, OperationalError | InternalError)):
+            raise
         raise EnvironmentFault(
-            f"The database cannot be written: {error.orig}.",
-            "free disk space or restore the permissions of `coordinator.dir`; nothing was lost",
+            f"The database cannot be used: {one_line(error)}.", _HINTS[engine.dialect.name]
         ) from error
+
+
+def one_line(error: DBAPIError) -> str:
+    """What the driver said."""
+    return " ".join(str(error.orig).split()).rstrip(".")
 
 
 def _configure(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:

@@ -62,6 +62,25 @@ def disk_faults(path: Path) -> Iterator[None]:
         ) from error
 
 
+def make_directory(directory: Path, setting: str) -> Path:
+    """Makes a directory that this process can write.
+
+    Raises:
+        EnvironmentFault: it cannot.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / ".writable"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise EnvironmentFault(
+            f"The directory {directory} cannot be written: {error.strerror}.",
+            f"set `{setting}` in RUN.toml to a writable directory",
+        ) from error
+    return directory
+
+
 def require_space(directory: Path, size: int, headroom: int = HEADROOM) -> None:
     """Refuses a write of `size` bytes into `directory` before it begins.
 

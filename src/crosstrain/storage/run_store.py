@@ -43,6 +43,7 @@ def create(
             spec_digest=digest,
             corpus=json.dumps(corpus, sort_keys=True),
             term=0,
+            beat=0,
             next_token=1,
             next_session=1,
             epoch=0,

@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 metadata = MetaData()
 
@@ -33,6 +33,7 @@ run = Table(
     Column("spec_digest", Text, nullable=False),
     Column("corpus", Text, nullable=False, doc="JSON of the corpus identity"),
     Column("term", BigInteger, nullable=False, doc="fencing number of the coordinator process that may write"),
+    Column("beat", BigInteger, nullable=False, doc="grows while that process lives, for a standby to watch"),
     Column("next_token", BigInteger, nullable=False),
     Column("next_session", BigInteger, nullable=False),
     Column("epoch", Integer, nullable=False, doc="the epoch that leases are taken from"),
@@ -103,6 +104,7 @@ leases = Table(
     Column("reason", Text, nullable=False),
     Index("leases_by_state", "state"),
     Index("leases_by_session", "session"),
+    Index("leases_by_generation", "generation", "token"),
 )
 
 rounds = Table(

@@ -6,52 +6,31 @@ caller's deadline: an outage of the coordinator or of the network costs calendar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from crosstrain import __version__
 from crosstrain.clock import Clock
-from crosstrain.errors import CrosstrainError, Refused, Superseded, Unreachable, UsageError
+from crosstrain.errors import CrosstrainError, Refused, Superseded, Unreachable
 from crosstrain.wire import messages
+from crosstrain.wire.addresses import Addresses
 
 Reply = TypeVar("Reply", bound=BaseModel)
 
-TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 FIRST_RETRY_S = 0.2
 LONGEST_RETRY_S = 20.0
 RETRIED_STATUS = frozenset({429, 500, 502, 503, 504, 507})
 """Answers that another attempt may change; 507 is a coordinator whose disk is full and that waits for room."""
 
 
-def open_http(url: str, path: str, transport: httpx.BaseTransport | None) -> httpx.Client:
-    """A client for what lies below `path` at an address.
-
-    Raises:
-        UsageError: the address is none. Retrying could not change that.
-    """
-    try:
-        address = httpx.URL(url.rstrip("/") + path)
-        found = "" if address.scheme in ("http", "https") and address.host else "no http:// or https:// with a host"
-    except httpx.InvalidURL as error:
-        found = str(error)
-    if found:
-        raise UsageError(
-            f"{url!r} is not the address of a coordinator: {found}.",
-            "set `site.url` in RUN.toml, for example https://coordinator.example.org:8470",
-        )
-    # Blobs are compressed by no one: a Content-Length of compressed bytes would say nothing about ranges.
-    headers = {"user-agent": f"crosstrain/{__version__}", "accept-encoding": "identity"}
-    return httpx.Client(base_url=address, timeout=TIMEOUT, headers=headers, transport=transport)
-
-
 class ControlClient:
     """One side of the control protocol.
 
     Args:
-        url: address of the coordinator, for example https://coordinator.example.org.
+        url: address of the coordinator, for example https://coordinator.example.org; of several each is tried before a
+            pause.
         jitter: numbers in [0, 1), from the caller's generator; spreads the retries of many sites.
         wait: sleeps that many seconds; returns True when the process is to stop, which ends the retries.
         transport: another way to reach the server, for tests.
@@ -59,17 +38,16 @@ class ControlClient:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         clock: Clock,
         jitter: Callable[[], float],
         wait: Callable[[float], bool],
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
         self._clock = clock
         self._jitter = jitter
         self._wait = wait
-        self._http = open_http(self.url, "/v1/", transport)
+        self._addresses = Addresses(url, "/v1/", transport)
         self.rtt_ms = 0.0
         """Newest measure of one round trip in milliseconds."""
         self.trouble = ""
@@ -85,34 +63,38 @@ class ControlClient:
             Refused: the coordinator said no, with its reason.
             Unreachable: no answer before the deadline, or the process is to stop.
         """
-        return self._exchange(lambda: self._http.post(path, json=request.model_dump(mode="json")), reply, deadline_s)
+        document = request.model_dump(mode="json")
+        return self._exchange(lambda http: http.post(path, json=document), reply, deadline_s)
 
     def get(self, path: str, reply: type[Reply], deadline_s: float) -> Reply:
         """Like `post`, for reading."""
-        return self._exchange(lambda: self._http.get(path), reply, deadline_s)
+        return self._exchange(lambda http: http.get(path), reply, deadline_s)
 
     def close(self) -> None:
-        self._http.close()
+        self._addresses.close()
 
-    def _exchange(self, send: Callable[[], httpx.Response], reply: type[Reply], deadline_s: float) -> Reply:
+    def _exchange(self, send: Callable[[httpx.Client], httpx.Response], reply: type[Reply], deadline_s: float) -> Reply:
         started = self._clock.perf()
         pause = FIRST_RETRY_S
         while True:
             sent = self._clock.perf()
             try:
-                response = send()
+                response = send(self._addresses.http)
             except httpx.HTTPError as error:
                 self.trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             else:
                 if response.status_code not in RETRIED_STATUS:
                     self.rtt_ms = 1000 * (self._clock.perf() - sent)
                     self.trouble = ""
+                    self._addresses.answered()
                     return _decode(response, reply)
-                self.trouble = f"HTTP {response.status_code} {response.reason_phrase}"
+                self.trouble = trouble_of(response)
+            if not self._addresses.turn():
+                continue
             left = deadline_s - (self._clock.perf() - started)
             if left <= 0 or self._wait(min(left, pause * (0.5 + self._jitter()))):
                 raise Unreachable(
-                    f"The coordinator at {self.url} did not answer within {deadline_s:.0f} s ({self.trouble}).",
+                    f"The coordinator at {self._addresses} did not answer within {deadline_s:.0f} s ({self.trouble}).",
                     "is it running, is the address right, does this machine need HTTPS_PROXY?",
                 )
             pause = min(LONGEST_RETRY_S, 2 * pause)
@@ -129,6 +111,15 @@ def _decode(response: httpx.Response, reply: type[Reply]) -> Reply:
                 kind="bad-reply",
             ) from error
     raise refusal_of(response.status_code, response.content)
+
+
+def trouble_of(response: httpx.Response) -> str:
+    """What an answer of `RETRIED_STATUS` says, for people: a standby for example says what it waits for."""
+    try:
+        detail = messages.Problem.model_validate_json(response.content).detail
+    except ValidationError:
+        detail = ""
+    return f"HTTP {response.status_code} {response.reason_phrase}" + (f": {detail}" if detail else "")
 
 
 def refusal_of(status: int, body: bytes) -> CrosstrainError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +18,8 @@ import httpx
 from crosstrain.clock import Clock
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import IntegrityError, Refused, Unreachable
-from crosstrain.wire.client import FIRST_RETRY_S, LONGEST_RETRY_S, RETRIED_STATUS, open_http, refusal_of
+from crosstrain.wire.addresses import Addresses
+from crosstrain.wire.client import FIRST_RETRY_S, LONGEST_RETRY_S, RETRIED_STATUS, refusal_of, trouble_of
 
 PART_BYTES = 16 << 20
 """Body of one upload request: small enough for proxies with a size limit, large enough that its round trip is noise."""
@@ -38,7 +39,7 @@ class BlobClient:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         clock: Clock,
         jitter: Callable[[], float],
         wait: Callable[[float], bool],
@@ -48,10 +49,10 @@ class BlobClient:
         self._jitter = jitter
         self._wait = wait
         self._part_bytes = PART_BYTES
-        self._http = open_http(url, "/v1/blobs/", transport)
+        self._addresses = Addresses(url, "/v1/blobs/", transport)
 
     def close(self) -> None:
-        self._http.close()
+        self._addresses.close()
 
     def upload(self, path: Path, digest: Digest, deadline_s: float, progress: Progress) -> None:
         """Makes the coordinator hold the blob.
@@ -98,13 +99,17 @@ class BlobClient:
         while True:
             trouble = ""
             try:
-                if attempt():
+                done = attempt()
+                self._addresses.answered()
+                if done:
                     return
                 pause = FIRST_RETRY_S
             except httpx.HTTPError as error:
                 trouble = f"{type(error).__name__}: {error}"
             except _TryAgainError as again:
                 trouble = str(again)
+            if trouble and not self._addresses.turn():
+                continue
             left = deadline_s - (self._clock.perf() - started)
             if left <= 0 or (trouble and self._wait(min(left, pause * (0.5 + self._jitter())))):
                 raise Unreachable(
@@ -122,7 +127,7 @@ class BlobClient:
             return True
         length = min(self._part_bytes, total - have)
         try:
-            response = self._http.put(
+            response = self._addresses.http.put(
                 digest,
                 params={"offset": have, "total": total},
                 content=_slice(file, have, length),
@@ -138,7 +143,7 @@ class BlobClient:
         return have + length == total
 
     def _received(self, digest: Digest, total: int) -> int:
-        response = self._http.get(f"{digest}/received", params={"total": total})
+        response = self._addresses.http.get(f"{digest}/received", params={"total": total})
         _raise_for(response)
         try:
             return int(response.json()["received"])
@@ -148,7 +153,7 @@ class BlobClient:
     def _fetch_rest(self, digest: Digest, part: Path, progress: Progress) -> bool:
         have = part.stat().st_size if part.exists() else 0
         headers = {"range": f"bytes={have}-"} if have else {}
-        with self._http.stream("GET", digest, headers=headers) as response:
+        with self._addresses.http.stream("GET", digest, headers=headers) as response:
             if response.status_code == 416:
                 return True  # the part is complete, or too long; the digest tells
             if response.status_code >= 400:
@@ -192,7 +197,7 @@ def _range_of(response: httpx.Response, have: int) -> tuple[int, int | None]:
 
 def _raise_for(response: httpx.Response) -> None:
     if response.status_code in RETRIED_STATUS:
-        raise _TryAgainError(f"HTTP {response.status_code} {response.reason_phrase}")
+        raise _TryAgainError(trouble_of(response))
     if response.status_code >= 400:
         error = refusal_of(response.status_code, response.content)
         if isinstance(error, Refused) and error.kind == "upload-gap":

@@ -72,6 +72,7 @@ class _Play:
         self._under_way: list[Fault] = []
         self._coordinator_hears = False
         self._restarts: dict[str, float] = {}
+        self._leaving: set[str] = set()
         self._trainer_kills = dict.fromkeys(wishes.names, 0)
 
     def run(self) -> Played:
@@ -111,7 +112,7 @@ class _Play:
             raise EnvironmentFault("The coordinator never answered.", "see logs/ in the run's directory")
         self._tell("all sites are asked to drain")
         for name in self._fleet.sites:
-            self._fleet.send(name, signal.SIGTERM)
+            self._ask_to_leave(name)
         self._restarts.clear()
         if not self._wait(DRAIN_S, lambda: not self._fleet.sites, draining=True):
             self._problems.append(f"not drained within {DRAIN_S:.0f} s: {', '.join(self._fleet.sites)}")
@@ -125,8 +126,9 @@ class _Play:
     # -- faults -----------------------------------------------------------------------------------------------------
 
     def _begin(self, fault: Fault) -> None:
-        if not self._fleet.running(fault.target):
-            self._tell(f"(not done, for it is not there: {fault.sentence})")
+        if not self._fleet.running(fault.target) or fault.target in self._leaving:
+            # A second SIGTERM would make a site give up on the network, which is another promise.
+            self._tell(f"(not done, for it is not there, or about to leave: {fault.sentence})")
             return
         if not self._strike(fault):
             self._tell(f"(not done, for there is no trainer yet: {fault.sentence})")
@@ -150,7 +152,7 @@ class _Play:
             case Kind.KILL_AGENT:
                 self._fleet.send(name, signal.SIGKILL)
             case Kind.DRAIN:
-                self._fleet.send(name, signal.SIGTERM)
+                self._ask_to_leave(name)
             case Kind.CUT:
                 self._network.cut(name)
             case Kind.SWALLOW:
@@ -158,6 +160,11 @@ class _Play:
             case Kind.RESET:
                 self._network.reset(name)
         return True
+
+    def _ask_to_leave(self, name: str) -> None:
+        if name not in self._leaving:
+            self._leaving.add(name)
+            self._fleet.send(name, signal.SIGTERM)
 
     def _undo(self, fault: Fault) -> None:
         self._under_way.remove(fault)
@@ -204,6 +211,7 @@ class _Play:
         pause(LOOK_S)
 
     def _note_end(self, name: str, code: int, draining: bool) -> None:
+        self._leaving.discard(name)
         if name == COORDINATOR:
             if not (draining and code in (0, -signal.SIGTERM)):
                 self._problems.append(self._fleet.obituary(name, code))
