@@ -76,13 +76,13 @@ def _merged_tokens(files: RunFiles) -> set[str]:
 
 @pytest.mark.torch
 def test_real_training_survives_the_death_of_a_site_and_of_the_coordinator(tmp_path: Path) -> None:
-    wishes = prepare.Wishes((text_file(tmp_path / "text.txt"),), sites=2, rounds=8, vocab=300)
+    wishes = prepare.Wishes((text_file(tmp_path / "text.txt"),), sites=2, rounds=6, vocab=300)
     files = prepare.prepare(tmp_path, wishes, lambda _: None)
     played = play(files, wishes, Frames())
     told = " | ".join(fault.what for fault in played.faults)
     for part in ("SIGKILL to beta, agent and trainer", "beta starts again", "SIGKILL to the coordinator"):
         assert part in told
-    assert played.status.generation == 8
+    assert played.status.generation == 6
     check_the_record(files, wishes.names)
     assert not processes_of(tmp_path)
 
