@@ -19,7 +19,7 @@ from crosstrain.simulation.faults import Fault, FaultKind, Schedule
 from crosstrain.simulation.nodes import CoordinatorNode, SiteNode
 from crosstrain.simulation.oracle import Oracle, Violation, ViolationFoundError
 from crosstrain.simulation.trainer import Exports
-from crosstrain.simulation.world import START, World
+from crosstrain.simulation.world import START, ActorFailedError, World
 from crosstrain.storage import run_store
 from crosstrain.storage.database import Database, sqlite_engine
 from crosstrain.storage.object_store import LocalObjectStore
@@ -28,7 +28,7 @@ from crosstrain.wire.messages import Fingerprint
 MEMORY = Path("/dev/shm")
 """Scratch files go here where it exists: thousands of fsyncs cost nothing there."""
 PATIENCE_S = (150.0, 160.0)
-CALM_S = 6 * 3600
+CALM_S = 2 * 3600
 """Virtual seconds after the last fault in which every run must finish."""
 NO_DIGEST = "0" * 64
 
@@ -91,6 +91,8 @@ class _Run:
             finished = self.world.run(self._finished, limit)
         except ViolationFoundError as error:
             return error.violation
+        except ActorFailedError as error:
+            return Violation("crash", str(error))
         if not finished:
             return Violation("liveness", f"the run did not finish: {self._waiting()}")
         self.world.after_event = lambda: None

@@ -56,7 +56,7 @@ class Fault:
             FaultKind.COORDINATOR_CRASH_AT_STEP: f"{who} is killed {_place(self.steps)}, "
             f"restarted {self.duration_s:.0f} s later",
             FaultKind.COORDINATOR_STALL: f"{who} stands still for {self.duration_s:.0f} s",
-            FaultKind.COORDINATOR_ZOMBIE: f"{who} is replaced while it still runs",
+            FaultKind.COORDINATOR_ZOMBIE: f"{who} is replaced, but runs on for {self.duration_s:.0f} s",
             FaultKind.DISK_FULL: f"{who}'s disk is full for {self.duration_s:.0f} s",
         }
         return f"{self.at_s:7.1f} s  {what[self.kind]}"
@@ -153,7 +153,7 @@ _DURATIONS_S = {
     FaultKind.COORDINATOR_CRASH: (2, 120),
     FaultKind.COORDINATOR_CRASH_AT_STEP: (2, 60),
     FaultKind.COORDINATOR_STALL: (10, 150),
-    FaultKind.COORDINATOR_ZOMBIE: (1, 30),
+    FaultKind.COORDINATOR_ZOMBIE: (1, 150),
     FaultKind.DISK_FULL: (5, 60),
 }
 

@@ -21,6 +21,10 @@ class Killed(BaseException):
     """The process this actor stands for is gone. Not an Exception: no handler of production code may survive it."""
 
 
+class ActorFailedError(Exception):
+    """Production code raised something that its callers do not handle: a bug."""
+
+
 class World:
     """Time, events and actors.
 
@@ -37,6 +41,7 @@ class World:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
         self._actors: list[Actor] = []
+        self._failure: ActorFailedError | None = None
 
     def now(self) -> Instant:
         return self._now
@@ -69,8 +74,15 @@ class World:
             self._now = Instant(when)
             action()
             self.events += 1
+            if self._failure is not None:
+                raise self._failure
             self.after_event()
         return True
+
+    def failed(self, name: str, error: BaseException) -> None:
+        """An actor ended by an error that production code did not expect."""
+        self._failure = ActorFailedError(f"{name}: {error!r}")
+        self._failure.__cause__ = error
 
     def close(self) -> None:
         """Ends all actors, so that no thread is left behind."""
@@ -93,7 +105,6 @@ class Actor:
         self._frozen_until = 0
         self._sleep = 0
         self.over = False
-        self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(body,), name=name, daemon=True)
         self._started = False
 
@@ -156,7 +167,7 @@ class Actor:
             body()
         except Killed:
             pass
-        except BaseException as error:  # noqa: BLE001 - reported by whoever watches the actor
-            self.failure = error
+        except BaseException as error:  # noqa: BLE001 - raised where the world runs
+            self._world.failed(self.name, error)
         self.over = True
         self._worlds.release()
