@@ -6,20 +6,23 @@
 trainer process, log of windows) of a real coordinator process, timed from the moment it hands a phase to the trainer to the
 moment it has the result. Both train the same number of windows of the same shapes; which goes first alternates.
 
-JSON: {"agent_over_bare": median ratio, "low": ..., "high": ..., "bare_ms_per_step": ..., "agent_ms_per_step": ...,
-"rounds": n}; low and high are the quartiles of the per-round ratios.
+JSON: {"agent_over_bare": median of the rounds' ratios of wall time, "low", "high": their quartiles, "cpu_over_bare": the same
+for the CPU seconds of the trainer's process, "agent_cpu_share": CPU seconds of agent and heartbeats over those of the bare
+loop, "bare_ms_per_step", "agent_ms_per_step", "rounds"}. On a busy machine wall times of the two kinds differ by chance more
+than by cause; the CPU ratios are steadier.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -40,24 +43,39 @@ from crosstrain.wire.messages import StatusReply
 MICRO_BATCH = 8
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one phase: by the wall, of the trainer's CPU, of the agent's CPU."""
+
+    wall: float
+    trainer: float
+    agent: float = 0.0
+
+    def since(self, begun: Cost) -> Cost:
+        return Cost(self.wall - begun.wall, self.trainer - begun.trainer, self.agent - begun.agent)
+
+
 class TimedLink:
-    """A trainer link that notes how long each run took, from submission to answer."""
+    """A trainer link that notes what each run cost, from submission to answer."""
 
     def __init__(self, inner: ProcessLink) -> None:
         self._inner = inner
-        self._begun = 0.0
-        self.seconds: list[float] = []
+        self._begun = Cost(0.0, 0.0)
+        self.costs: list[Cost] = []
 
     def submit(self, op: str, **arguments: Any) -> None:
         if op == "run":
-            self._begun = time.perf_counter()
+            self._begun = self._now()
         self._inner.submit(op, **arguments)
 
     def poll(self) -> LinkEvent | None:
         event = self._inner.poll()
         if isinstance(event, Done) and event.op == "run":
-            self.seconds.append(time.perf_counter() - self._begun)
+            self.costs.append(self._now().since(self._begun))
         return event
+
+    def _now(self) -> Cost:
+        return Cost(time.perf_counter(), cpu_seconds(self._inner.pid or 0), time.process_time())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -88,11 +106,11 @@ def measure(directory: Path, rounds: int, steps: int) -> dict[str, float]:
         settings = trainer_settings(files, load_corpus(files), "solo", directory / "sites" / "solo")
         link = TimedLink(ProcessLink(settings, directory / "trainer.log"))
         site = open_site(files, "solo", None, None, 10.0, link)  # type: ignore[arg-type]
-        own: list[float] = []
+        own: list[Cost] = []
 
         def agent_phase() -> None:
-            goal = len(link.seconds) + 1
-            while len(link.seconds) < goal and not (rest := site.agent.step()).over:
+            goal = len(link.costs) + 1
+            while len(link.costs) < goal and not (rest := site.agent.step()).over:
                 pause(rest.seconds)
 
         def bare_phase() -> None:
@@ -109,20 +127,28 @@ def measure(directory: Path, rounds: int, steps: int) -> dict[str, float]:
         bare.send(0)
         process.join()
         coordinator.kill_group()
-    return summary(link.seconds[1:], own[1:], steps)
+    return summary(link.costs[1:], own[1:], steps)
 
 
-def summary(agent: list[float], bare: list[float], steps: int) -> dict[str, float]:
-    ratios = [a / b for a, b in zip(agent, bare, strict=True)]
-    low, _, high = statistics.quantiles(ratios, n=4)
+def summary(agent: list[Cost], bare: list[Cost], steps: int) -> dict[str, float]:
+    pairs = list(zip(agent, bare, strict=True))
+    low, middle, high = statistics.quantiles([a.wall / b.wall for a, b in pairs], n=4)
     return {
-        "agent_over_bare": statistics.median(agent) / statistics.median(bare),
+        "agent_over_bare": middle,
         "low": low,
         "high": high,
-        "bare_ms_per_step": 1000 * statistics.median(bare) / steps,
-        "agent_ms_per_step": 1000 * statistics.median(agent) / steps,
-        "rounds": len(ratios),
+        "cpu_over_bare": statistics.median(a.trainer / b.trainer for a, b in pairs),
+        "agent_cpu_share": statistics.median(a.agent / b.trainer for a, b in pairs),
+        "bare_ms_per_step": 1000 * statistics.median(cost.wall for cost in bare) / steps,
+        "agent_ms_per_step": 1000 * statistics.median(cost.wall for cost in agent) / steps,
+        "rounds": len(pairs),
     }
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def prepare(directory: Path, rounds: int, steps: int) -> tuple[RunFiles, int]:
@@ -161,13 +187,13 @@ def bare_loop(settings: Any, pipe: Connection) -> None:
     done = 0
     pipe.send("ready")
     while steps := pipe.recv():
-        begun = time.perf_counter()
+        begun = Cost(time.perf_counter(), time.process_time())
         for _ in range(steps):
             first = done * settings.micro_batch % (windows.count - settings.micro_batch)
             titan.step = done = done + 1
             titan.gc_handler.run(done)
             titan.train_step(iter([windows.batch(range(first, first + settings.micro_batch), settings.micro_batch)]))
-        pipe.send(time.perf_counter() - begun)
+        pipe.send(Cost(time.perf_counter(), time.process_time()).since(begun))
 
 
 def wait_for(port: int) -> None:
