@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from crosstrain.errors import EnvironmentFault
+from crosstrain.storage.durable import sync_directory
 
 
 @contextlib.contextmanager
@@ -48,7 +49,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -60,10 +61,3 @@ def write_atomically(path: Path, content: bytes) -> None:
     with replacing(path) as file:
         file.write(content)
 
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -21,7 +21,7 @@ from crosstrain.domain.ids import Digest, Token
 from crosstrain.domain.phase import PhaseResult
 from crosstrain.errors import EnvironmentFault
 from crosstrain.site import saved
-from crosstrain.storage.durable import disk_faults, sync_directory
+from crosstrain.storage.durable import disk_faults, make_directory, sync_directory
 from crosstrain.wire.messages import ContributionRequest, LeaseInfo
 
 KEPT_CHECKPOINTS = 2
@@ -74,17 +74,7 @@ class Spool:
     """
 
     def __init__(self, directory: Path, spec_digest: str) -> None:
-        self.directory = directory
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            probe = directory / ".writable"
-            probe.write_bytes(b"")
-            probe.unlink()
-        except OSError as error:
-            raise EnvironmentFault(
-                f"The site's directory {directory} cannot be written: {error.strerror}.",
-                "set `site.dir` in RUN.toml to a writable directory with room for three models",
-            ) from error
+        self.directory = make_directory(directory, "site.dir")
         self._path = directory / "note.json"
         self.note = self._read(spec_digest)
         if self.note.spec_digest != spec_digest:
