@@ -33,6 +33,7 @@ from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.storage.database import Database
 from crosstrain.storage.object_store import ObjectStore, digest_file
+from crosstrain.storage.prepared import Row
 
 STATES = list(BlockState)
 UNREADABLE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
@@ -102,7 +103,7 @@ def _readable(what: str, problems: Iterator[str]) -> Iterator[str]:
 class _Story:
     """Everything that was written, read once."""
 
-    def __init__(self, connection: Connection, run: RowMapping) -> None:
+    def __init__(self, connection: Connection, run: Row) -> None:
         self.spec = json.loads(run["spec"])
         identity = json.loads(run["corpus"])
         self.corpus = Corpus(identity["windows"], identity["block_windows"])

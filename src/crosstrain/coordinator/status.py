@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from sqlalchemy import Connection, RowMapping
+from sqlalchemy import Connection
 
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.block import BlockState
@@ -15,6 +15,7 @@ from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.domain.ledger import count_blocks
 from crosstrain.domain.site import Phase, Presence
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.prepared import Row
 from crosstrain.wire import messages
 
 RECENT_EVENTS = 30
@@ -106,7 +107,7 @@ def site_rows(connection: Connection, present: dict[SiteName, Presence]) -> tupl
 
 
 def _site_row(
-    row: RowMapping,
+    row: Row,
     seen: Presence | None,
     lease: Lease | None,
     held: Callable[[str, LeaseState], int],

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, update
@@ -21,6 +22,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
 from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded, UsageError
 from crosstrain.storage import schema
+from crosstrain.storage.prepared import Prepared, Row
 from crosstrain.storage.pulse import Claim, pulse
 
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -37,12 +39,19 @@ class Database:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._writer = threading.Lock()
+        self._looking = threading.Lock()
+        self._lookups: Connection | None = None
         self._term: int | None = None
 
     @property
     def term(self) -> int | None:
         """The fencing number this process writes with, None before `take_over`."""
         return self._term
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a lookup waits for no other machine, and never for a writer."""
+        return self._engine.dialect.name == "sqlite"
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -53,6 +62,26 @@ class Database:
         """
         with storage_faults(self._engine), self._engine.connect() as connection, connection.begin():
             yield connection
+
+    def lookup(self, statement: Prepared, **parameters: Any) -> Row | None:
+        """One row of what is committed now. A single statement needs no transaction, and the connection kept for it no pool:
+        that is most of what a heartbeat would cost.
+
+        Raises:
+            EnvironmentFault: the database cannot be read.
+        """
+        with self._looking, storage_faults(self._engine):
+            connection = self._lookups or self._engine.connect()
+            self._lookups = None
+            try:
+                if not self.is_local:  # SQLite's connections begin nothing by themselves
+                    connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+                found = statement.first(connection, **parameters)
+            except BaseException:
+                connection.close()
+                raise
+            self._lookups = connection
+            return found
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -101,6 +130,10 @@ class Database:
         return term
 
     def close(self) -> None:
+        with self._looking:
+            if self._lookups is not None:
+                self._lookups.close()
+                self._lookups = None
         self._engine.dispose()
 
 

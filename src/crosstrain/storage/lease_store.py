@@ -2,65 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from typing import Any
 
-from sqlalchemy import Connection, RowMapping, bindparam, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, func, insert, or_, select, update
 
 from crosstrain.domain.contribution import Contribution, Judgement
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.errors import IntegrityError
 from crosstrain.storage import schema
+from crosstrain.storage.prepared import Prepared
 
 _leases = schema.leases.c
 _contributions = schema.contributions.c
-_COUNTED = [state.value for state in (LeaseState.LIVE, LeaseState.CONTRIBUTED, LeaseState.MERGED)]
+COUNTED = tuple(state.value for state in (LeaseState.LIVE, LeaseState.CONTRIBUTED, LeaseState.MERGED))
+"""States of a lease that a round can be said to have begun with."""
 
-# Built once: making a statement costs SQLAlchemy as much as running it, and these run for every request.
-_FIND = select(schema.leases).where(_leases.token == bindparam("token"))
-_IN_STATE = select(schema.leases).where(_leases.state == bindparam("state")).order_by(_leases.token)
-_LIVE = select(schema.leases).where(_leases.state == LeaseState.LIVE.value)
-_LIVE_OF_SESSION = _LIVE.where(_leases.session == bindparam("session"))
-_LIVE_OF_SITE = _LIVE.where(_leases.site == bindparam("site"))
+_columns = [_leases[field.name] for field in fields(Lease)]
+_FIND = Prepared(select(*_columns).where(_leases.token == bindparam("token")))
+_IN_STATE = Prepared(select(*_columns).where(_leases.state == bindparam("state")).order_by(_leases.token))
+_LIVE = select(*_columns).where(_leases.state == LeaseState.LIVE.value)
+_LIVE_OF_SESSION = Prepared(_LIVE.where(_leases.session == bindparam("session")))
+_LIVE_OF_SITE = Prepared(_LIVE.where(_leases.site == bindparam("site")))
 _ACCEPTED = (
     select(schema.contributions)
     .where(_contributions.generation == bindparam("generation"), _contributions.accepted)
     .order_by(_contributions.token)
 )
-_ROUND_BEGUN = select(func.min(_leases.granted_at)).where(
-    _leases.generation == bindparam("generation"), _leases.state.in_(_COUNTED)
+_HAS_CONTRIBUTED = Prepared(
+    select(_contributions.token)
+    .where(
+        _contributions.generation == bindparam("generation"),
+        _contributions.site == bindparam("site"),
+        _contributions.accepted,
+    )
+    .limit(1)
 )
+_ROUND_BEGUN = Prepared(
+    select(_leases.granted_at)
+    .where(_leases.generation == bindparam("generation"), or_(*(_leases.state == state for state in COUNTED)))
+    .order_by(_leases.token)
+    .limit(1)
+)
+_DRAW_TOKEN = Prepared(update(schema.run).values(next_token=schema.run.c.next_token + 1))
+_NEXT_TOKEN = Prepared(select(schema.run.c.next_token))
+_ADD = Prepared(insert(schema.leases).inline())
 
 
 def next_token(connection: Connection) -> Token:
     """Draws a fencing token; it is used up even if the lease it was for is never granted."""
-    connection.execute(update(schema.run).values(next_token=schema.run.c.next_token + 1))
-    return Token(connection.execute(select(schema.run.c.next_token)).scalar_one() - 1)
+    _DRAW_TOKEN.execute(connection)
+    return Token(_NEXT_TOKEN.scalar(connection) - 1)
 
 
 def add(connection: Connection, lease: Lease, reason: str) -> None:
-    connection.execute(insert(schema.leases).values(**{**asdict(lease), "state": lease.state.value}, reason=reason))
+    _ADD.execute(connection, **{**asdict(lease), "state": lease.state.value}, reason=reason)
 
 
 def find(connection: Connection, token: Token) -> Lease | None:
-    row = connection.execute(_FIND, {"token": token}).mappings().one_or_none()
-    return None if row is None else _lease(row)
+    rows = _FIND.tuples(connection, token=token)
+    return _lease(rows[0]) if rows else None
 
 
 def in_state(connection: Connection, state: LeaseState) -> tuple[Lease, ...]:
-    rows = connection.execute(_IN_STATE, {"state": state.value})
-    return tuple(_lease(row) for row in rows.mappings())
+    return tuple(_lease(row) for row in _IN_STATE.tuples(connection, state=state.value))
 
 
 def live_of_session(connection: Connection, session: SessionId) -> Lease | None:
     """The lease a session holds; it never holds two."""
-    row = connection.execute(_LIVE_OF_SESSION, {"session": session}).mappings().one_or_none()
-    return None if row is None else _lease(row)
+    rows = _LIVE_OF_SESSION.tuples(connection, session=session)
+    return _lease(rows[0]) if rows else None
 
 
 def live_of_site(connection: Connection, site: SiteName) -> tuple[Lease, ...]:
-    rows = connection.execute(_LIVE_OF_SITE, {"site": site})
-    return tuple(_lease(row) for row in rows.mappings())
+    return tuple(_lease(row) for row in _LIVE_OF_SITE.tuples(connection, site=site))
 
 
 def end(connection: Connection, lease: Lease, state: LeaseState, reason: str, now: Instant) -> None:
@@ -133,6 +149,11 @@ def accepted(connection: Connection, generation: Generation) -> tuple[RowMapping
     return tuple(connection.execute(_ACCEPTED, {"generation": generation}).mappings())
 
 
+def has_contributed(connection: Connection, generation: Generation, site: SiteName) -> bool:
+    """Whether a contribution of the site was accepted in the round."""
+    return _HAS_CONTRIBUTED.first(connection, generation=generation, site=site) is not None
+
+
 def all_contributions(connection: Connection) -> tuple[RowMapping, ...]:
     return tuple(connection.execute(select(schema.contributions).order_by(_contributions.token)).mappings())
 
@@ -161,22 +182,13 @@ def granted_blocks(connection: Connection, generation: Generation) -> int:
 
 def round_begun(connection: Connection, generation: Generation) -> Instant | None:
     """When the first lease of a round was granted that is live or contributed."""
-    begun = connection.execute(_ROUND_BEGUN, {"generation": generation}).scalar()
+    begun = _ROUND_BEGUN.scalar(connection, generation=generation)
     return None if begun is None else Instant(begun)
 
 
-def _lease(row: RowMapping) -> Lease:
-    return Lease(
-        Token(row["token"]),
-        SiteName(row["site"]),
-        SessionId(row["session"]),
-        Generation(row["generation"]),
-        row["global_step"],
-        row["blocks"],
-        Instant(row["granted_at"]),
-        row["ttl_ms"],
-        LeaseState(row["state"]),
-    )
+def _lease(row: tuple[Any, ...]) -> Lease:
+    *values, state = row
+    return Lease(*values, LeaseState(state))  # type: ignore[call-arg]
 
 
 def claim_of(row: RowMapping) -> Contribution:

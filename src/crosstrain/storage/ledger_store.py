@@ -4,58 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select
+from sqlalchemy import Connection, Integer, bindparam, delete, func, insert, select
 
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.ids import Token
 from crosstrain.domain.ledger import Change, Span
 from crosstrain.errors import IntegrityError
 from crosstrain.storage import schema
+from crosstrain.storage.prepared import Prepared
 
 _spans = schema.spans.c
 _blocks = func.sum(_spans.stop - _spans.start)
 _columns = (_spans.epoch, _spans.start, _spans.stop, _spans.state, _spans.token)
 
-
-# Built once: making a statement costs SQLAlchemy as much as running it, and these run for every request.
 _COUNTS = select(_spans.state, _blocks).group_by(_spans.state)
-_COUNTS_OF_EPOCH = _COUNTS.where(_spans.epoch == bindparam("epoch"))
-_HELD = select(*_columns).where(_spans.token == bindparam("token")).order_by(_spans.epoch, _spans.start)
+_COUNTS_OF_EPOCH = Prepared(_COUNTS.where(_spans.epoch == bindparam("epoch")))
+_COUNTS_OF_ALL = Prepared(_COUNTS)
+_IN_STATE = (_spans.epoch == bindparam("epoch"), _spans.state == bindparam("state"))
+_BLOCKS_IN_STATE = Prepared(select(_blocks).where(*_IN_STATE))
+_AVAILABLE = Prepared(
+    select(*_columns)
+    .where(*_IN_STATE, _spans.start >= bindparam("first"))
+    .order_by(_spans.start)
+    .limit(bindparam("limit", type_=Integer))
+)
+_HELD = Prepared(select(*_columns).where(_spans.token == bindparam("token")).order_by(_spans.epoch, _spans.start))
+_TOUCHING = Prepared(
+    select(*_columns)
+    .where(*_IN_STATE, _spans.start == bindparam("stop"))
+    .union_all(select(*_columns).where(*_IN_STATE, _spans.stop == bindparam("start")))
+)
+_REMOVE = delete(schema.spans).where(*(_IN_STATE), _spans.start == bindparam("start"), _spans.stop == bindparam("stop"))
+_REMOVE_FREE = Prepared(_REMOVE.where(_spans.token.is_(None)))
+_REMOVE_OWNED = Prepared(_REMOVE.where(_spans.token == bindparam("token")))
+_ADD = Prepared(insert(schema.spans).inline())
+
+PAGE = 16
+"""Available spans read at a time; nearly always the first is enough."""
 
 
 def available(connection: Connection, epoch: int, blocks: int) -> tuple[Span, ...]:
     """The first available spans of an epoch that together hold at least `blocks` blocks, or all there are."""
     found: list[Span] = []
-    rows = connection.execute(
-        select(*_columns)
-        .where(_spans.epoch == epoch, _spans.state == BlockState.AVAILABLE.value)
-        .order_by(_spans.start)
-        .execution_options(yield_per=64)
-    )
-    for row in rows:
-        if blocks <= 0:
+    first, state = 0, BlockState.AVAILABLE.value
+    while blocks > 0:
+        rows = _AVAILABLE.tuples(connection, epoch=epoch, state=state, first=first, limit=PAGE)
+        for row in rows:
+            if blocks > 0:
+                found.append(_span(row))
+                blocks -= found[-1].blocks
+        if len(rows) < PAGE:
             break
-        found.append(_span(row))
-        blocks -= found[-1].blocks
-    rows.close()
+        first = rows[-1][2]
     return tuple(found)
 
 
 def held(connection: Connection, token: Token) -> tuple[Span, ...]:
     """The spans of a lease, in the order of training."""
-    rows = connection.execute(_HELD, {"token": token})
-    return tuple(_span(row) for row in rows)
+    return tuple(_span(row) for row in _HELD.tuples(connection, token=token))
 
 
 def neighbours(connection: Connection, spans: Sequence[Span], state: BlockState) -> tuple[Span, ...]:
     """Spans in an ownerless state that touch the given ones."""
-    touching = [
-        and_(_spans.epoch == span.epoch, or_(_spans.stop == span.start, _spans.start == span.stop)) for span in spans
-    ]
-    if not touching:
-        return ()
-    rows = connection.execute(select(*_columns).where(_spans.state == state.value, or_(*touching)))
-    return tuple(_span(row) for row in rows)
+    found: dict[Span, None] = {}
+    for span in spans:
+        rows = _TOUCHING.tuples(connection, epoch=span.epoch, state=state.value, start=span.start, stop=span.stop)
+        found.update((_span(row), None) for row in rows)
+    return tuple(found)
 
 
 def apply(connection: Connection, change: Change) -> None:
@@ -65,27 +80,19 @@ def apply(connection: Connection, change: Change) -> None:
         IntegrityError: a row that the decision was based on is not as it was; the transaction must be given up.
     """
     for span in change.removed:
-        gone = connection.execute(
-            delete(schema.spans).where(
-                _spans.epoch == span.epoch,
-                _spans.start == span.start,
-                _spans.stop == span.stop,
-                _spans.state == span.state.value,
-                _spans.token.is_(None) if span.token is None else _spans.token == span.token,
-            )
-        )
-        if gone.rowcount != 1:
+        where = {"epoch": span.epoch, "start": span.start, "stop": span.stop, "state": span.state.value}
+        if span.token is None:
+            gone = _REMOVE_FREE.execute(connection, **where)
+        else:
+            gone = _REMOVE_OWNED.execute(connection, **where, token=span.token)
+        if gone != 1:
             raise IntegrityError(
                 f"The ledger row {span} is not there any more.",
                 "this is a bug: the write was given up, nothing was lost",
             )
-    if change.added:
-        connection.execute(
-            insert(schema.spans),
-            [
-                {"epoch": s.epoch, "start": s.start, "stop": s.stop, "state": s.state.value, "token": s.token}
-                for s in change.added
-            ],
+    for span in change.added:
+        _ADD.execute(
+            connection, epoch=span.epoch, start=span.start, stop=span.stop, state=span.state.value, token=span.token
         )
 
 
@@ -110,9 +117,14 @@ def are_available(connection: Connection, wanted: Sequence[tuple[int, int, int]]
 
 def counts(connection: Connection, epoch: int | None = None) -> dict[BlockState, int]:
     """Blocks per state, of one epoch or of all."""
-    rows = connection.execute(_COUNTS) if epoch is None else connection.execute(_COUNTS_OF_EPOCH, {"epoch": epoch})
+    rows = _COUNTS_OF_ALL.tuples(connection) if epoch is None else _COUNTS_OF_EPOCH.tuples(connection, epoch=epoch)
     found = {BlockState(state): int(blocks) for state, blocks in rows}
     return {state: found.get(state, 0) for state in BlockState}
+
+
+def blocks_in(connection: Connection, epoch: int, state: BlockState) -> int:
+    """Blocks of an epoch in one state."""
+    return int(_BLOCKS_IN_STATE.scalar(connection, epoch=epoch, state=state.value) or 0)
 
 
 def all_spans(connection: Connection) -> tuple[Span, ...]:

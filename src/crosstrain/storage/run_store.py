@@ -14,21 +14,34 @@ from crosstrain.domain.generation import GenerationRecord
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
 from crosstrain.domain.ledger import Change
 from crosstrain.storage import schema
+from crosstrain.storage.prepared import Prepared, Row
 
 _rounds = schema.rounds.c
 _generations = schema.generations.c
 _events = schema.events.c
 
-# Built once: making a statement costs SQLAlchemy as much as running it, and these run for every request.
-_LOAD = select(schema.run)
-_NEWEST_ROUND = select(schema.rounds).order_by(_rounds.generation.desc()).limit(1)
-_NEWEST_GENERATION = select(schema.generations).order_by(_generations.number.desc()).limit(1)
-_EVALUATION = select(schema.evaluations).where(schema.evaluations.c.generation == bindparam("generation"))
+_LOAD = Prepared(select(schema.run))
+_PROGRESS = Prepared(select(schema.run.c.epoch, schema.run.c.finished_at, schema.run.c.finished_reason))
+_NEWEST_ROUND = Prepared(select(schema.rounds).order_by(_rounds.generation.desc()).limit(1))
+_NEWEST_GENERATION = Prepared(select(schema.generations).order_by(_generations.number.desc()).limit(1))
+_EVALUATION = Prepared(select(schema.evaluations).where(schema.evaluations.c.generation == bindparam("generation")))
+_LOG = Prepared(
+    insert(schema.events)
+    .values({column.name: bindparam(column.name) for column in _events if column is not _events.seq})
+    .inline()
+)
 
 
-def load(connection: Connection) -> RowMapping | None:
+def load(connection: Connection) -> Row | None:
     """The run's row, None in a new database."""
-    return connection.execute(_LOAD).mappings().one_or_none()
+    return _LOAD.first(connection)
+
+
+def progress(connection: Connection) -> Row:
+    """Of the run's row what changes: `epoch`, `finished_at`, `finished_reason`."""
+    row = _PROGRESS.first(connection)
+    assert row is not None
+    return row
 
 
 def create(
@@ -64,8 +77,8 @@ def open_round(connection: Connection, generation: Generation, now: Instant) -> 
     connection.execute(insert(schema.rounds).values(generation=generation, opened_at=now))
 
 
-def newest_round(connection: Connection) -> RowMapping | None:
-    return connection.execute(_NEWEST_ROUND).mappings().one_or_none()
+def newest_round(connection: Connection) -> Row | None:
+    return _NEWEST_ROUND.first(connection)
 
 
 def close_round(connection: Connection, generation: Generation, reason: str, now: Instant) -> None:
@@ -84,7 +97,7 @@ def add_generation(connection: Connection, record: GenerationRecord) -> None:
 
 
 def newest_generation(connection: Connection) -> GenerationRecord | None:
-    row = connection.execute(_NEWEST_GENERATION).mappings().one_or_none()
+    row = _NEWEST_GENERATION.first(connection)
     return None if row is None else _record(row)
 
 
@@ -101,8 +114,8 @@ def add_evaluation(
     )
 
 
-def evaluation(connection: Connection, generation: Generation) -> RowMapping | None:
-    return connection.execute(_EVALUATION, {"generation": generation}).mappings().one_or_none()
+def evaluation(connection: Connection, generation: Generation) -> Row | None:
+    return _EVALUATION.first(connection, generation=generation)
 
 
 def evaluations(connection: Connection) -> Sequence[RowMapping]:
@@ -121,11 +134,7 @@ def log(
     generation: Generation | None = None,
 ) -> None:
     """One fact about the run or a site."""
-    connection.execute(
-        insert(schema.events).values(
-            at=now, kind=kind.value, text=text, site=site, session=session, generation=generation
-        )
-    )
+    _LOG.execute(connection, at=now, kind=kind.value, text=text, site=site, session=session, generation=generation)
 
 
 def log_change(
@@ -139,23 +148,20 @@ def log_change(
     now: Instant,
 ) -> None:
     """One fact per span of a change to a lease's blocks."""
-    rows = [
-        {
-            "at": now,
-            "kind": fact.kind.value,
-            "site": site,
-            "session": session,
-            "token": token,
-            "generation": generation,
-            "epoch": fact.epoch,
-            "start": fact.start,
-            "stop": fact.stop,
-            "text": text,
-        }
-        for fact in change.facts
-    ]
-    if rows:
-        connection.execute(insert(schema.events), rows)
+    for fact in change.facts:
+        _LOG.execute(
+            connection,
+            at=now,
+            kind=fact.kind.value,
+            site=site,
+            session=session,
+            token=token,
+            generation=generation,
+            epoch=fact.epoch,
+            start=fact.start,
+            stop=fact.stop,
+            text=text,
+        )
 
 
 def events(connection: Connection, after: int = 0, limit: int | None = None) -> Sequence[RowMapping]:
@@ -174,7 +180,7 @@ def event_count(connection: Connection) -> int:
     return int(connection.execute(select(func.count()).select_from(schema.events)).scalar_one())
 
 
-def _record(row: RowMapping) -> GenerationRecord:
+def _record(row: Row | RowMapping) -> GenerationRecord:
     return GenerationRecord(
         Generation(row["number"]),
         None if row["parent"] is None else Generation(row["parent"]),

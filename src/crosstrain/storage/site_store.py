@@ -8,14 +8,20 @@ from sqlalchemy import Connection, RowMapping, bindparam, func, insert, select, 
 
 from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.storage import schema
+from crosstrain.storage.prepared import Prepared, Row
 
 _sites = schema.sites.c
 _sessions = schema.sessions.c
 
-# Built once: making a statement costs SQLAlchemy as much as running it, and these run for every request.
-_FIND = select(schema.sites).where(_sites.name == bindparam("name"))
-_SESSION = select(schema.sessions).where(_sessions.id == bindparam("id"))
-_SITES = select(schema.sites).order_by(_sites.name)
+_FIND = Prepared(select(schema.sites).where(_sites.name == bindparam("name")))
+_SESSION = Prepared(select(schema.sessions).where(_sessions.id == bindparam("id")))
+_SITES = Prepared(select(schema.sites).order_by(_sites.name))
+_COUNTERS = ("grants", "granted_blocks", "merged_blocks", "lost_blocks", "shed_blocks", "ttl_expiries", "tokens")
+_ADD_TOTALS = Prepared(
+    update(schema.sites)
+    .where(_sites.name == bindparam("site"))
+    .values({_sites[name]: _sites[name] + bindparam(f"more_{name}", 0) for name in _COUNTERS})
+)
 
 RATE_MEMORY = 0.5
 """Weight of the newest phase in a site's moving average rate."""
@@ -74,16 +80,16 @@ def end_session(connection: Connection, session: SessionId, reason: str, now: In
     )
 
 
-def find(connection: Connection, site: SiteName) -> RowMapping | None:
-    return connection.execute(_FIND, {"name": site}).mappings().one_or_none()
+def find(connection: Connection, site: SiteName) -> Row | None:
+    return _FIND.first(connection, name=site)
 
 
-def session(connection: Connection, identifier: SessionId) -> RowMapping | None:
-    return connection.execute(_SESSION, {"id": identifier}).mappings().one_or_none()
+def session(connection: Connection, identifier: SessionId) -> Row | None:
+    return _SESSION.first(connection, id=identifier)
 
 
-def sites(connection: Connection) -> Sequence[RowMapping]:
-    return connection.execute(_SITES).mappings().all()
+def sites(connection: Connection) -> Sequence[Row]:
+    return _SITES.all(connection)
 
 
 def open_sessions(connection: Connection) -> Sequence[RowMapping]:
@@ -101,11 +107,7 @@ def farewells(connection: Connection) -> dict[str, str]:
 
 def add_totals(connection: Connection, site: SiteName, **amounts: int) -> None:
     """Adds to a site's counters, for example `granted_blocks=5`."""
-    connection.execute(
-        update(schema.sites)
-        .where(_sites.name == site)
-        .values({schema.sites.c[name]: schema.sites.c[name] + amount for name, amount in amounts.items()})
-    )
+    _ADD_TOTALS.execute(connection, site=site, **{f"more_{name}": amount for name, amount in amounts.items()})
 
 
 def observe_phase(connection: Connection, site: SiteName, rate: float, progress_ms: float) -> None:
