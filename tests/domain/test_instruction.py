@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from crosstrain.domain.ids import Generation, Instant
-from crosstrain.domain.instruction import Instruction, Work, WorkView, decide_work
+from crosstrain.domain.instruction import Instruction, Work, decide_work
 from crosstrain.domain.lease import GrantSize
 from crosstrain.domain.verdict import Verdict
 
 UNTIL = Instant(99)
-READY = WorkView(
+
+
+@dataclass(frozen=True)
+class View:
+    """A `WorkView` of values."""
+
+    current: Generation | None
+    holds: Generation | None
+    initialiser_elsewhere: bool
+    must_evaluate: bool
+    finished: Verdict
+    start: Verdict
+    closing: str | None
+    contributed: bool
+    resumable: int
+    size: GrantSize | None
+    drain: Verdict
+    barrier: Verdict
+
+
+READY = View(
     current=Generation(4),
     holds=Generation(4),
     initialiser_elsewhere=False,
@@ -97,5 +117,5 @@ READY = WorkView(
         ),
     ],
 )
-def test_decide_work_every_branch_has_its_sentence(view: WorkView, expected: Instruction) -> None:
+def test_decide_work_every_branch_has_its_sentence(view: View, expected: Instruction) -> None:
     assert decide_work(view) == expected

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +10,10 @@ from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Toke
 from crosstrain.domain.lease import (
     FULL_PHASE_SLACK,
     MIN_TAIL,
+    PACE_MS,
     Demand,
     Lease,
+    Pace,
     Tail,
     expected_close,
     full_phase_blocks,
@@ -133,3 +137,20 @@ def test_tail_too_short_to_divide_is_left_alone() -> None:
     assert whom_to_ask([Tail(Token(1), MIN_TAIL - 1)], ()) is None
     assert whom_to_ask([Tail(Token(1), MIN_TAIL)], ()) == 1
     assert whom_to_ask([], ()) is None
+
+
+PACE = Pace(Generation(3), Instant(5_000), Instant(60_000), largest=8)
+
+
+def test_a_look_at_the_pace_holds_for_a_moment_and_its_own_round() -> None:
+    assert PACE.holds(Generation(3), Instant(5_000))
+    assert PACE.holds(Generation(3), Instant(5_000 + PACE_MS - 1))
+    assert not PACE.holds(Generation(3), Instant(5_000 + PACE_MS))
+    assert not PACE.holds(Generation(3), Instant(4_999)), "the clock was set back"
+    assert not PACE.holds(Generation(4), Instant(5_000))
+
+
+@pytest.mark.parametrize(("close", "expected"), [(None, 70_000), (60_000, 70_000), (80_000, 80_000)])
+def test_a_lease_granted_since_the_look_is_not_outrun(close: int | None, expected: int) -> None:
+    before = replace(PACE, close=None if close is None else Instant(close))
+    assert before.including(Instant(70_000)).close == expected

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from crosstrain.coordinator import sessions, shedding
+from crosstrain.coordinator import pace, sessions, shedding
 from crosstrain.coordinator.service import Service
-from crosstrain.coordinator.view import work_view
+from crosstrain.coordinator.view import LazyView
 from crosstrain.domain import ledger
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.generation import GenerationRecord
@@ -37,7 +37,7 @@ def next_work(service: Service, session: SessionId, request: messages.NextReques
             return _train(connection, lease, "this lease is the saved phase's already", Work.RESUME)
         if lease is not None and request.holds == lease.generation:
             return _train(connection, lease, "this lease is already yours")
-        instruction = decide_work(work_view(service, connection, session, name, current, request, now))
+        instruction = decide_work(LazyView(service, connection, session, name, current, request, now))
         if lease is not None and instruction.work is not Work.ADOPT:
             reason = f"{name} holds generation {request.holds}, the lease starts from {lease.generation}"
             sessions.give_back(connection, lease, EventKind.RELEASED, reason, now)
@@ -146,11 +146,11 @@ def _grant(
     now: Instant,
 ) -> Lease:
     token = lease_store.next_token(connection)
-    run = run_store.load(connection)
     site = site_store.find(connection, name)
-    assert run is not None and site is not None
+    assert site is not None
     if wanted is None:
-        spans = ledger_store.available(connection, int(run["epoch"]), instruction.blocks)
+        epoch = run_store.progress(connection)["epoch"]
+        spans = ledger_store.available(connection, epoch, instruction.blocks)
         change = ledger.grant(spans, instruction.blocks, token)
     else:
         change = ledger.grant_again(ledger_store.are_available(connection, wanted), wanted, token)
@@ -161,6 +161,7 @@ def _grant(
     lease_store.add(connection, lease, instruction.reason)
     site_store.add_totals(connection, name, grants=1, granted_blocks=instruction.blocks)
     run_store.log_change(connection, change, token, name, session, current.number, instruction.reason, now)
+    pace.note_lease(service, lease, site["rate"])
     with service.presences.lock:
         service.presences.deadlines[token] = Instant(now + ttl)
     return lease

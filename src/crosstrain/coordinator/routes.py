@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from crosstrain import __version__
 from crosstrain.coordinator import contributions, evaluation, leases, sessions
 from crosstrain.coordinator import status as status_page
+from crosstrain.coordinator.control_route import ControlRoute
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.ids import Digest, SessionId, Token
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, Refused, Superseded
@@ -30,6 +31,7 @@ Bytes = Annotated[int, Query(ge=0, lt=2**53)]
 def build_app(service: Service) -> FastAPI:
     """The coordinator's HTTP interface."""
     app = FastAPI(title="crosstrain coordinator", version=__version__, docs_url=None, redoc_url=None)
+    app.router.route_class = ControlRoute
     _install_problems(app)
     _install_control(app, service)
     _install_blobs(app, service)
@@ -44,8 +46,11 @@ def _install_control(app: FastAPI, service: Service) -> None:
         return sessions.register(service, request, now())
 
     @app.post("/v1/sessions/{session}/beat")
-    def beat(session: Number, request: messages.BeatRequest) -> messages.BeatReply:
-        return sessions.beat(service, SessionId(session), request, now())
+    async def beat(session: Number, request: messages.BeatRequest) -> messages.BeatReply:
+        if request.kept is None and service.database.is_local:
+            # One lookup in the page cache: handing it to a thread would cost more than all of it.
+            return sessions.beat(service, SessionId(session), request, now())
+        return await run_in_threadpool(sessions.beat, service, SessionId(session), request, now())
 
     @app.post("/v1/sessions/{session}/next")
     def next_work(session: Number, request: messages.NextRequest) -> messages.NextReply:

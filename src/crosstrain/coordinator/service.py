@@ -14,6 +14,7 @@ from crosstrain.clock import Clock
 from crosstrain.config import RunConfig
 from crosstrain.domain.block import Corpus
 from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Token
+from crosstrain.domain.lease import Pace
 from crosstrain.domain.outer_round import BarrierRules
 from crosstrain.domain.site import Patience, Presence
 from crosstrain.domain.verdict import Verdict
@@ -53,6 +54,7 @@ class Service:
         started_at: when this process took the run over.
         wake: set by whatever may let the round close, so that the loop looks at once.
         barrier: the newest verdict on the open round, for replies and status.
+        pace: the newest look at the round's pace; written inside write transactions alone, which exclude each other.
     """
 
     config: RunConfig
@@ -68,6 +70,7 @@ class Service:
     presences: Presences = field(default_factory=Presences)
     wake: threading.Event = field(default_factory=threading.Event)
     barrier: Verdict = field(default_factory=lambda: Verdict(False, "starting"))
+    pace: Pace | None = None
 
     @property
     def rules(self) -> BarrierRules:

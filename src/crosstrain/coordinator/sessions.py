@@ -16,6 +16,7 @@ from crosstrain.domain.ledger import count_blocks, move
 from crosstrain.domain.site import Beat, Phase, Presence
 from crosstrain.errors import Refused
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.standing import standing
 from crosstrain.wire import messages
 
 FIELD_HELP = {
@@ -76,12 +77,12 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
     Raises:
         Refused: the session is over.
     """
-    with service.database.read() as connection:
-        row = require_open_session(connection, session)
-        lease = lease_store.find(connection, Token(request.token)) if request.token is not None else None
-        current = run_store.newest_generation(connection)
-        begun = lease_store.round_begun(connection, current.number) if current else None
-    alive = lease is not None and lease.state is LeaseState.LIVE and lease.session == session
+    token = None if request.token is None else Token(request.token)
+    found = standing(service.database, session, token)
+    if found is None:
+        raise _unknown(session)
+    if found.end_reason is not None:
+        raise _over(session, found.site, found.end_reason)
     heard = Beat(
         request.phase,
         request.done,
@@ -90,25 +91,27 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
         request.detail,
         request.rtt_ms,
         request.blocks,
-        None if request.token is None else Token(request.token),
+        token,
     )
-    presence = note_presence(service, session, SiteName(row), heard, now)
-    if lease is not None and alive:
+    presence = note_presence(service, session, found.site, heard, now)
+    shed = False
+    if token is not None and found.lease_lives:
         with service.presences.lock:
-            service.presences.deadlines[lease.token] = site.deadline(presence, lease.ttl_ms, service.patience)
-    if lease is not None and alive and request.kept is not None:
-        shedding.take_answer(service, session, lease.token, request.kept, now)
-    drain = outer_round.must_drain(begun, service.rules, now) if begun is not None else None
-    if request.token is not None and not alive:
-        reason = f"lease {request.token} is {lease.state if lease else 'unknown'}"
+            service.presences.deadlines[token] = site.deadline(presence, found.ttl_ms, service.patience)
+        if request.kept is not None:
+            shedding.take_answer(service, session, token, request.kept, now)
+        shed = shedding.is_asked(service, token)
+    drain = None if found.begun_at is None else outer_round.must_drain(found.begun_at, service.rules, now)
+    if token is not None and not found.lease_lives:
+        reason = f"lease {token} is {found.lease or 'unknown'}"
     else:
         reason = drain.reason if drain else ""
     return messages.BeatReply(
-        lease_alive=alive or request.token is None,
+        lease_alive=token is None or found.lease_lives,
         drain=bool(drain),
-        shed=lease is not None and alive and shedding.is_asked(service, lease.token),
+        shed=shed,
         reason=reason,
-        generation=None if current is None else current.number,
+        generation=found.generation,
         heartbeat_ms=service.heartbeat_ms,
     )
 
@@ -118,7 +121,7 @@ def end(service: Service, session: SessionId, reason: str, now: Instant) -> mess
     with service.database.write() as connection:
         row = site_store.session(connection, session)
         if row is None:
-            raise Refused(f"There is no session {session}.", "register first", kind="unknown-session", status=404)
+            raise _unknown(session)
         lease = lease_store.live_of_session(connection, session)
         if lease is not None:
             give_back(connection, lease, EventKind.RELEASED, f"{lease.site} left: {reason}", now)
@@ -166,14 +169,9 @@ def require_open_session(connection: Connection, session: SessionId) -> str:
     """
     row = site_store.session(connection, session)
     if row is None:
-        raise Refused(f"There is no session {session}.", "register first", kind="unknown-session", status=404)
+        raise _unknown(session)
     if row["ended_at"] is not None:
-        raise Refused(
-            f"Session {session} of {row['site']} is over: {row['end_reason']}.",
-            "a newer session of this site may be running; else start the site again",
-            kind="superseded",
-            status=410,
-        )
+        raise _over(session, row["site"], row["end_reason"])
     return str(row["site"])
 
 
@@ -199,6 +197,19 @@ def lease_info(connection: Connection, lease: Lease) -> messages.LeaseInfo:
         global_step=lease.global_step,
         spans=tuple((span.epoch, span.start, span.stop) for span in spans),
         ttl_ms=lease.ttl_ms,
+    )
+
+
+def _unknown(session: SessionId) -> Refused:
+    return Refused(f"There is no session {session}.", "register first", kind="unknown-session", status=404)
+
+
+def _over(session: SessionId, site_name: str, reason: str) -> Refused:
+    return Refused(
+        f"Session {session} of {site_name} is over: {reason}.",
+        "a newer session of this site may be running; else start the site again",
+        kind="superseded",
+        status=410,
     )
 
 

@@ -16,6 +16,10 @@ log = logging.getLogger(__name__)
 STALL_FACTOR = 0.5
 """A loop that was away for this fraction of the TTL floor stalled: silence in that time was not the sites' fault."""
 
+REST = 4.0
+"""Rest after a step, in lengths of the step: however many sites there are and however busy, looking takes a fifth of the time
+at most."""
+
 
 class Loop:
     """Runs `step` until stopped."""
@@ -43,10 +47,11 @@ class Loop:
             log.info("%s", self._said)
 
     def run(self) -> None:
-        """Steps at every wake-up, and at least four times per shortest lease."""
+        """Steps at every wake-up, and at least four times per shortest lease; wake-ups that come while it rests are one."""
         interval = min(1.0, self._service.ttl_floor_ms / 4000)
         while not self.stopping.is_set():
             self._service.wake.clear()
+            begun = self._service.clock.perf()
             try:
                 self.step(self._service.clock.now())
             except EnvironmentFault as error:
@@ -56,6 +61,7 @@ class Loop:
             except Superseded as error:
                 self.failure = error
                 return
+            pause(REST * (self._service.clock.perf() - begun), self.stopping)
             pause(interval, self._service.wake)
 
     def stop(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from crosstrain.domain.ids import Generation, Instant
 from crosstrain.domain.lease import GrantSize
@@ -37,38 +38,57 @@ class Instruction:
     starving: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkView:
-    """A snapshot for one asking session.
+class WorkView(Protocol):
+    """One moment, as one asking session finds it. What the decision does not ask for need not be worked out."""
 
-    Attributes:
-        current: newest published generation, None before generation 0.
-        holds: the generation whose weights the session holds, None if none.
-        initialiser_elsewhere: another live session is making generation 0.
-        must_evaluate: this session is to take the held-out measure of `current`.
-        finished: whether the run is over.
-        start: whether first leases may be given out.
-        closing: why the round is being merged right now, None while it is open.
-        contributed: this site's contribution to the open round is in.
-        resumable: blocks that it trained in part before, under a lease that is over, if all of them are available and
-            the generation they were trained from is still current; 0 otherwise.
-        size: what it would be granted, None if no block is available.
-        drain: whether the round is so near its cutoff that nothing is started.
-        barrier: what the round is waiting for.
-    """
+    @property
+    def current(self) -> Generation | None:
+        """Newest published generation, None before generation 0."""
 
-    current: Generation | None
-    holds: Generation | None
-    initialiser_elsewhere: bool
-    must_evaluate: bool
-    finished: Verdict
-    start: Verdict
-    closing: str | None
-    contributed: bool
-    resumable: int
-    size: GrantSize | None
-    drain: Verdict
-    barrier: Verdict
+    @property
+    def holds(self) -> Generation | None:
+        """The generation whose weights the session holds, None if none."""
+
+    @property
+    def initialiser_elsewhere(self) -> bool:
+        """Whether another live session is making generation 0."""
+
+    @property
+    def must_evaluate(self) -> bool:
+        """Whether this session is to take the held-out measure of `current`."""
+
+    @property
+    def finished(self) -> Verdict:
+        """Whether the run is over."""
+
+    @property
+    def start(self) -> Verdict:
+        """Whether first leases may be given out."""
+
+    @property
+    def closing(self) -> str | None:
+        """Why the round is being merged right now, None while it is open."""
+
+    @property
+    def contributed(self) -> bool:
+        """Whether this site's contribution to the open round is in."""
+
+    @property
+    def resumable(self) -> int:
+        """Blocks that it trained in part before, under a lease that is over, if all of them are available and the generation
+        they were trained from is still current; 0 otherwise."""
+
+    @property
+    def size(self) -> GrantSize | None:
+        """What it would be granted, None if no block is available."""
+
+    @property
+    def drain(self) -> Verdict:
+        """Whether the round is so near its cutoff that nothing is started."""
+
+    @property
+    def barrier(self) -> Verdict:
+        """What the round is waiting for."""
 
 
 def decide_work(view: WorkView) -> Instruction:
@@ -96,7 +116,8 @@ def decide_work(view: WorkView) -> Instruction:
         return Instruction(Work.WAIT, view.start.reason, view.start.until)
     if view.drain:
         return Instruction(Work.WAIT, "the round is about to close; waiting for the next", view.drain.until)
-    if view.size is None:
+    size = view.size
+    if size is None:
         reason = f"every block of the epoch is leased or contributed; {view.barrier.reason}"
         return Instruction(Work.WAIT, reason, view.barrier.until, starving=True)
-    return Instruction(Work.TRAIN, view.size.reason, blocks=view.size.blocks)
+    return Instruction(Work.TRAIN, size.reason, blocks=size.blocks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Token
@@ -87,6 +87,34 @@ class Demand:
 def full_phase_blocks(steps: int, windows_per_step: int, block_windows: int) -> int:
     """Blocks of a full inner phase, max(1, ceil(H B W A / K)) (arXiv 2610.03457)."""
     return max(1, math.ceil(steps * windows_per_step / block_windows))
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A round as it was a moment ago. Found by a look at every site and lease, which not every grant can afford.
+
+    Attributes:
+        at: when the look was taken.
+        close: when the round can be expected to close, None if nothing is known of it.
+        largest: blocks of the largest full phase of any site.
+    """
+
+    generation: Generation
+    at: Instant
+    close: Instant | None
+    largest: int
+
+    def holds(self, generation: Generation, now: Instant) -> bool:
+        return self.generation == generation and self.at <= now < self.at + PACE_MS
+
+    def including(self, end: Instant) -> Pace:
+        """With one more lease, which can be expected to end then."""
+        return replace(self, close=end if self.close is None else max(end, self.close))
+
+
+PACE_MS = 1000
+"""How long a look holds. Rates are averages over minutes; only the few blocks of the epoch's end are shared to the block, and
+those by a look of their own."""
 
 
 @dataclass(frozen=True, slots=True)
