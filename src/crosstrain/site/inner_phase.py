@@ -58,6 +58,7 @@ class InnerPhase:
         self._blocks: tuple[WindowRange, ...] = ()
         self._done = NOTHING
         self._saved_at = 0.0
+        self._began_at = 0.0
         self._trained_at: float | None = None
         self.pace = Pace()
         self.stop_reason = ""
@@ -93,6 +94,7 @@ class InnerPhase:
         plan = self._plan()
         if not plan.blocks:
             return self._machine.go(self._close)
+        self._began_at = self._p.clock.perf()
         self._p.board.show(Phase.TRAINING, self._done.steps, self._done.steps + len(plan.learning_rates))
         return self._machine.command(
             "run", partial(self._segment_done, plan), partial(self._look, plan), plan=plan_to_json(plan)
@@ -108,6 +110,8 @@ class InnerPhase:
     def _look(self, plan: PhasePlan, progress: PhaseProgress | None) -> None:
         """Shows a running segment, and stops it when it must end early."""
         if progress is not None:
+            if progress.blocks and self.pace.block_s is None:  # the first phase: nothing was measured before
+                self.pace = self.pace.after(block_s=(self._p.clock.perf() - self._began_at) / progress.blocks)
             steps, blocks = self._done.steps + progress.steps, self._done.blocks + progress.blocks
             detail = f"lease {plan.token}, {blocks} of {len(self._blocks)} blocks"
             total = self._done.steps + len(plan.learning_rates)
