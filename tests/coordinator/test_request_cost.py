@@ -1,4 +1,4 @@
-"""What a request costs in statements, and that the short way through FastAPI answers as the long one does."""
+"""What a request costs in statements, and that the short way past FastAPI answers as the long one does."""
 
 from __future__ import annotations
 

@@ -88,11 +88,11 @@ def test_round_waits_only_for_sites_that_may_still_take_a_lease(attendance: Atte
 
 def test_start_waits_for_enough_sites_or_for_the_time() -> None:
     came = Instant(BEGUN)
-    alone = may_start([A], came, RULES, Instant(BEGUN + 29_999))
+    alone = may_start(1, came, RULES, Instant(BEGUN + 29_999))
     assert (alone.yes, alone.until) == (False, BEGUN + 30_000)
     assert "waiting for 2 sites, 1 came" in alone.reason
-    assert may_start([A], came, RULES, Instant(BEGUN + 30_000)).yes
-    assert may_start([A, B], came, RULES, Instant(BEGUN)).yes
+    assert may_start(1, came, RULES, Instant(BEGUN + 30_000)).yes
+    assert may_start(2, came, RULES, Instant(BEGUN)).yes
 
 
 def test_drain_begins_before_the_cutoff() -> None:

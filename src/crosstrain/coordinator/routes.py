@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 from crosstrain import __version__
 from crosstrain.coordinator import contributions, evaluation, leases, sessions
 from crosstrain.coordinator import status as status_page
-from crosstrain.coordinator.control_route import ControlRoute
 from crosstrain.coordinator.service import Service
+from crosstrain.coordinator.short_way import ShortWay
 from crosstrain.domain.ids import Digest, SessionId, Token
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, Refused, Superseded
 from crosstrain.wire import messages
@@ -31,10 +31,10 @@ Bytes = Annotated[int, Query(ge=0, lt=2**53)]
 def build_app(service: Service) -> FastAPI:
     """The coordinator's HTTP interface."""
     app = FastAPI(title="crosstrain coordinator", version=__version__, docs_url=None, redoc_url=None)
-    app.router.route_class = ControlRoute
     _install_problems(app)
     _install_control(app, service)
     _install_blobs(app, service)
+    app.add_middleware(ShortWay, routes=app.router.routes, refusal=lambda error: _respond(problem_of(error)))
     return app
 
 
@@ -146,16 +146,17 @@ def _problem(status: int, kind: str, detail: str, hint: str) -> messages.Problem
     )
 
 
-def _install_problems(app: FastAPI) -> None:
-    def respond(document: messages.Problem) -> JSONResponse:
-        return JSONResponse(document.model_dump(), document.status, media_type="application/problem+json")
+def _respond(document: messages.Problem) -> JSONResponse:
+    return JSONResponse(document.model_dump(), document.status, media_type="application/problem+json")
 
+
+def _install_problems(app: FastAPI) -> None:
     def problem(status: int, kind: str, detail: str, hint: str = "") -> JSONResponse:
-        return respond(_problem(status, kind, detail, hint))
+        return _respond(_problem(status, kind, detail, hint))
 
     @app.exception_handler(CrosstrainError)
     async def said_no(_request: Request, error: CrosstrainError) -> JSONResponse:
-        return respond(problem_of(error))
+        return _respond(problem_of(error))
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_request: Request, error: RequestValidationError) -> JSONResponse:

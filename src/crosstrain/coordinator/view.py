@@ -76,7 +76,7 @@ class LazyView:
             return Verdict(True, "the run has started")
         presences = self.service.presences
         with presences.lock:
-            present = [seen.site for seen in presences.sessions.values()]
+            present = len(presences.sessions)
             came = presences.first_came_at or self.now
         return outer_round.may_start(present, came, self.service.rules, self.now)
 

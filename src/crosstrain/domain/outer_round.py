@@ -73,14 +73,14 @@ def may_close(view: RoundView, rules: BarrierRules, now: Instant) -> Verdict:
     return Verdict(True, f"all {sites} leases are in" if sites > 1 else "its only lease is in")
 
 
-def may_start(sites: Sequence[SiteName], first_came_at: Instant, rules: BarrierRules, now: Instant) -> Verdict:
+def may_start(sites: int, first_came_at: Instant, rules: BarrierRules, now: Instant) -> Verdict:
     """Whether the first leases may be given out."""
     until = Instant(first_came_at + rules.start_after_ms)
-    if len(sites) >= rules.start_sites or now >= until:
-        return Verdict(True, f"{len(sites)} sites are there")
+    if sites >= rules.start_sites or now >= until:
+        return Verdict(True, f"{sites} sites are there")
     return Verdict(
         False,
-        f"waiting for {rules.start_sites} sites, {len(sites)} came; then it starts with those that are there",
+        f"waiting for {rules.start_sites} sites, {sites} came; then it starts with those that are there",
         until,
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, update
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, text, update
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
@@ -30,7 +30,9 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 
-_TERM = select(schema.run.c.term)
+_TERM = Prepared(select(schema.run.c.term))
+_BEGIN = Prepared(text("BEGIN"))
+_BEGIN_IMMEDIATE = Prepared(text("BEGIN IMMEDIATE"))
 
 
 class Database:
@@ -41,6 +43,7 @@ class Database:
         self._writer = threading.Lock()
         self._looking = threading.Lock()
         self._lookups: Connection | None = None
+        self._kept: Connection | None = None
         self._term: int | None = None
 
     @property
@@ -92,20 +95,31 @@ class Database:
             Superseded: another coordinator took this database over.
             EnvironmentFault: the disk is full, the file became read-only, or the server is gone.
         """
-        with (
-            self._writer,
-            storage_faults(self._engine),
-            self._engine.connect().execution_options(writes=True) as connection,
-            connection.begin(),
-        ):
+        with self._writer, storage_faults(self._engine), self._writing() as connection, connection.begin():
             if self._term is not None:
-                stored = connection.execute(_TERM).scalar()
+                stored = _TERM.scalar(connection)
                 if stored != self._term:
                     raise Superseded(
                         f"This coordinator writes with term {self._term}, the database is at term {stored}.",
                         "another coordinator serves this run now; stop this one",
                     )
             yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """The connection for the next write, guarded by `_writer`. A file's is kept: it cannot break between two writes, and
+        taking one from the pool and giving it back costs as much as a grant's statements."""
+        connection = self._kept or self._engine.connect().execution_options(writes=True)
+        self._kept = None
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if self.is_local:
+            self._kept = connection
+        else:
+            connection.close()
 
     def take_over(self, claim: Claim | None = None) -> int:
         """Becomes the one writer; coordinators of other terms can no longer write.
@@ -130,10 +144,11 @@ class Database:
         return term
 
     def close(self) -> None:
-        with self._looking:
-            if self._lookups is not None:
-                self._lookups.close()
-                self._lookups = None
+        with self._looking, self._writer:
+            for connection in (self._lookups, self._kept):
+                if connection is not None:
+                    connection.close()
+            self._lookups = self._kept = None
         self._engine.dispose()
 
 
@@ -282,8 +297,9 @@ def _configure_read_only(connection: DBAPIConnection, _entry: ConnectionPoolEntr
 
 
 def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN")
+    writes = connection.get_execution_options().get("writes")
+    (_BEGIN_IMMEDIATE if writes else _BEGIN).execute(connection)
 
 
 def _begin_read_only(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
+    _BEGIN.execute(connection)

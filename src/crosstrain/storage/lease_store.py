@@ -48,6 +48,15 @@ _ROUND_BEGUN = Prepared(
 _DRAW_TOKEN = Prepared(update(schema.run).values(next_token=schema.run.c.next_token + 1))
 _NEXT_TOKEN = Prepared(select(schema.run.c.next_token))
 _ADD = Prepared(insert(schema.leases).inline())
+_END = Prepared(
+    update(schema.leases)
+    .where(
+        _leases.token == bindparam("token_was"),
+        _leases.state == bindparam("state_was"),
+        _leases.session == bindparam("session_was"),
+    )
+    .values({name: bindparam(name) for name in ("state", "ended_at", "reason")})
+)
 
 
 def next_token(connection: Connection) -> Token:
@@ -57,7 +66,8 @@ def next_token(connection: Connection) -> Token:
 
 
 def add(connection: Connection, lease: Lease, reason: str) -> None:
-    _ADD.execute(connection, **{**asdict(lease), "state": lease.state.value}, reason=reason)
+    values = {field.name: getattr(lease, field.name) for field in fields(lease)}
+    _ADD.execute(connection, **{**values, "state": lease.state.value}, reason=reason)
 
 
 def find(connection: Connection, token: Token) -> Lease | None:
@@ -85,12 +95,8 @@ def end(connection: Connection, lease: Lease, state: LeaseState, reason: str, no
     Raises:
         IntegrityError: the stored lease is not in the state that the decision saw.
     """
-    changed = connection.execute(
-        update(schema.leases)
-        .where(_leases.token == lease.token, _leases.state == lease.state.value, _leases.session == lease.session)
-        .values(state=state.value, ended_at=now, reason=reason)
-    )
-    if changed.rowcount != 1:
+    was = {"token_was": lease.token, "state_was": lease.state.value, "session_was": lease.session}
+    if _END.execute(connection, **was, state=state.value, ended_at=now, reason=reason) != 1:
         raise IntegrityError(
             f"Lease {lease.token} is not {lease.state} any more.", "this is a bug: nothing was written"
         )
