@@ -177,7 +177,7 @@ def _train(connection: Connection, lease: Lease, reason: str, work: Work = Work.
 def _reply(
     service: Service, current: GenerationRecord | None, instruction: Instruction, now: Instant
 ) -> messages.NextReply:
-    poll = min(2000, max(50, service.heartbeat_ms // 4))
+    poll = min(5000, max(50, service.heartbeat_ms // 4))
     return messages.NextReply(
         work=instruction.work.value,
         reason=instruction.reason,

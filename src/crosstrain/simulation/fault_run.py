@@ -175,11 +175,11 @@ def run_config(schedule: Schedule) -> RunConfig:
             },
             "heldout": {"windows": 4},
             "lease": {
-                "heartbeat_s": 10.0,
-                "ttl_floor_s": 40.0,
+                "heartbeat_s": 20.0,
+                "ttl_floor_s": 60.0,
                 "boot_patience_s": PATIENCE_S[0],
                 "phase_patience_s": PATIENCE_S[1],
-                "join_patience_s": 40.0,
+                "join_patience_s": 60.0,
             },
             "sites": sites,
         }
