@@ -254,9 +254,10 @@ def listen(host: str, port: int) -> socket.socket:
         except OSError:
             listener.close()
             raise
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host that is no name
+        reason = error.strerror or error if isinstance(error, OSError) else error
         raise EnvironmentFault(
-            f"Cannot listen on {host}:{port}: {error.strerror or error}.",
+            f"Cannot listen on {host}:{port}: {reason}.",
             "another coordinator may be running; choose another port with --port",
         ) from error
     return listener

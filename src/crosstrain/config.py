@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,16 +19,18 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 
 from crosstrain.errors import UsageError
 
+SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
-Seconds = Annotated[float, Field(gt=0.0)]
+Seconds = Annotated[float, Field(gt=0.0, le=1e9)]
 
 
 class Section(BaseModel):
     """Base of all sections: immutable, and unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
 
 
 class RunSection(Section):
@@ -240,16 +243,28 @@ class RunConfig(Section):
     lease: LeaseSection = LeaseSection()
     coordinator: CoordinatorSection = CoordinatorSection()
     site: SiteSection = SiteSection()
-    sites: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")], dict[str, Any]] = {}
+    sites: dict[Annotated[str, Field(pattern=SITE_NAME)], dict[str, Any]] = {}
 
     @model_validator(mode="after")
     def _sites_are_sites(self) -> RunConfig:
         for name in self.sites:
-            self.site_named(name)
+            try:
+                self.site_named(name)
+            except ValidationError as error:
+                raise ValueError("; ".join(_faults(error, ["sites", name]))) from None
         return self
 
     def site_named(self, name: str) -> SiteSection:
-        """`[site]` with `[sites.NAME]` laid over it."""
+        """`[site]` with `[sites.NAME]` laid over it.
+
+        Raises:
+            UsageError: this cannot be a site's name; it becomes a directory and a part of addresses.
+        """
+        if not re.fullmatch(SITE_NAME, name):
+            raise UsageError(
+                f"{name!r} cannot be a site's name.",
+                "letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 64 characters",
+            )
         return SiteSection.model_validate({**self.site.model_dump(), **self.sites.get(name, {})})
 
     @property
@@ -276,7 +291,7 @@ def load_run(path: Path) -> RunConfig:
         UsageError: unreadable, not TOML, or a key that is unknown or out of range; names the key and its neighbours.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UsageError(
             f"There is no run file at {path}.", "give the path of RUN.toml, or make one with `crosstrain init`"
@@ -292,25 +307,35 @@ def load_run(path: Path) -> RunConfig:
 
 
 def _explain(path: Path, error: ValidationError) -> str:
+    return f"{path}: " + "; ".join(_faults(error, [])) + "."
+
+
+def _faults(error: ValidationError, section: list[str]) -> list[str]:
+    """One clause per fault, each with its full key."""
     lines = []
     for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"]) or "the file"
+        parts = [*section, *(str(part) for part in problem["loc"])]
+        where = ".".join(parts)
         if problem["type"] == "extra_forbidden":
-            known = _known_keys([str(part) for part in problem["loc"][:-1]])
-            close = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
+            known = _known_keys(parts[:-1])
+            close = difflib.get_close_matches(parts[-1], known, n=1)
             lines.append(
                 f"{where}: unknown key; " + (f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}")
             )
         elif problem["type"] == "missing":
             lines.append(f"{where}: required, but not set")
+        elif problem["type"] == "value_error" and not parts:
+            lines.append(str(problem["ctx"]["error"]))
         else:
             lines.append(f"{where}: {problem['msg']}, found {problem['input']!r}")
-    return f"{path}: " + "; ".join(lines) + "."
+    return lines
 
 
 def _known_keys(parents: list[str]) -> list[str]:
     if not parents:
         return list(RunConfig.model_fields)
+    if parents[0] == "sites":
+        return list(SiteSection.model_fields)
     field = RunConfig.model_fields.get(parents[0])
     section = field.annotation if field else None
     return list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []

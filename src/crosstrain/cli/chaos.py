@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from crosstrain.cli.amounts import between
 from crosstrain.cli.local_run import ends_with_its_children, run_directory
 
 
@@ -18,8 +19,8 @@ class Engine(StrEnum):
 
 
 def chaos(
-    minutes: Annotated[float, typer.Option(help="How long things go wrong.")] = 5.0,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the faults; default: from the time.")] = None,
+    minutes: Annotated[float, typer.Option(callback=between(0.05, 10_000), help="How long things go wrong.")] = 5.0,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Of the faults; default: from the time.")] = None,
     sites: Annotated[int, typer.Option(help="How many sites.")] = 3,
     engine: Annotated[
         Engine, typer.Option(help="`titan` trains; `counting` is a stand-in that is faster.")

@@ -28,7 +28,7 @@ def demo(
     no_faults: Annotated[bool, typer.Option("--no-faults", help="Kill nothing.")] = False,
     keep: Annotated[Path | None, typer.Option(metavar="DIR", help="New directory for the run; it stays.")] = None,
     vocab: Annotated[int, typer.Option(help="Tokens of the tokenizer; fewer for a short --input.")] = 2048,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, order of blocks and sample.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of weights, order of blocks and sample.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Train a small model at several sites on this machine, kill some of it, and show that nothing was lost.

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from crosstrain.cli.amounts import between
+
 RunFile = Annotated[Path, typer.Argument(metavar="RUN.toml", help="The run file, on the coordinator's machine.")]
 WhichGeneration = Annotated[int | None, typer.Option(help="Which generation; default: the newest.", show_default=False)]
 
@@ -52,7 +54,7 @@ def generate(
     prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
     tokens: Annotated[int, typer.Option(min=1, help="How many tokens to add.")] = 100,
     temperature: Annotated[
-        float, typer.Option(min=0.0, help="Spread of the sampling; 0 takes the most likely token.")
+        float, typer.Option(callback=between(0.0, 1000.0), help="Spread of the sampling; 0 takes the most likely token.")
     ] = 0.8,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
     generation: WhichGeneration = None,

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
+from crosstrain.cli.amounts import seconds
 from crosstrain.domain.ids import Instant
-from crosstrain.errors import UsageError
+from crosstrain.errors import Unreachable, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +28,13 @@ def site(
     ends_in: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help="Until the job's end; default: from $CROSSTRAIN_END_TIME, $SLURM_JOB_END_TIME."
+            metavar="SECONDS",
+            callback=seconds,
+            help="Until the job's end; default: from $CROSSTRAIN_END_TIME, $SLURM_JOB_END_TIME.",
         ),
     ] = None,
     connect: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to try to reach the coordinator at the start.")
+        float, typer.Option(metavar="SECONDS", callback=seconds, help="How long to try to reach the coordinator at the start.")
     ] = 60.0,
 ) -> None:
     """Train as one site of a run, from inside a batch job. SIGTERM and SIGUSR1 drain: the work done is contributed."""
@@ -44,7 +47,8 @@ def site(
     agent = parts.agent
 
     def drain(number: int, _frame: FrameType | None) -> None:
-        if agent.stop_reason:  # asked twice: stop waiting for the network too
+        if agent.stop_reason or not agent.registered:
+            # Asked twice, or with nothing to lose yet: stop waiting for the network too.
             parts.stopping.set()
         agent.stop_reason = f"asked to by {signal.Signals(number).name}"
 
@@ -58,6 +62,10 @@ def site(
                 reason = "done"
                 break
             pause(rest.seconds, parts.stopping)
+    except Unreachable:
+        if agent.registered or not agent.stop_reason:
+            raise
+        log.info("leaving before the coordinator was reached: %s", agent.stop_reason)
     finally:
         agent.leave(reason)
         parts.close()

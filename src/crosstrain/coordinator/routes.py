@@ -161,7 +161,7 @@ def _install_problems(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def malformed(_request: Request, error: RequestValidationError) -> JSONResponse:
         faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}, found {str(fault.get('input'))[:100]}"
+            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}, found {ascii(fault.get('input'))[:100]}"
             for fault in error.errors()
         )
         return problem(422, "malformed", faults, "see the OpenAPI document at /openapi.json")

@@ -53,6 +53,11 @@ class Agent:
     def stop_reason(self, reason: str) -> None:
         self._phase.stop_reason = reason
 
+    @property
+    def registered(self) -> bool:
+        """Whether the coordinator knows this session."""
+        return self._machine.session >= 0
+
     def step(self) -> Pause:
         """Does the next short thing.
 
@@ -70,7 +75,7 @@ class Agent:
     def leave(self, reason: str) -> None:
         """Ends the session at the coordinator, so that its blocks are free at once. Failing to is not an error: they are
         free after their time to live."""
-        if self._machine.session < 0:
+        if not self.registered:
             return
         try:
             self._p.api.end(self._machine.session, reason, LEAVE_DEADLINE_S)

@@ -73,9 +73,10 @@ def make_directory(directory: Path, setting: str) -> Path:
         probe = directory / ".writable"
         probe.write_bytes(b"")
         probe.unlink()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) else error
         raise EnvironmentFault(
-            f"The directory {directory} cannot be written: {error.strerror}.",
+            f"The directory {directory} cannot be written: {reason}.",
             f"set `{setting}` in RUN.toml to a writable directory",
         ) from error
     return directory

@@ -1,0 +1,69 @@
+"""Options, names and keys that are wrong: a sentence and the exit code of a usage error, before anything is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from crosstrain.cli.main import app
+from crosstrain.config import load_run
+from crosstrain.errors import UsageError
+
+MODEL = "[model]\nvocab_size = 8\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["site", "RUN.toml", "--name", "a", "--connect", "nan"],
+        ["site", "RUN.toml", "--name", "a", "--connect", "-5"],
+        ["site", "RUN.toml", "--name", "a", "--ends-in", "inf"],
+        ["status", "--url", "http://127.0.0.1:1", "--every", "nan", "--watch"],
+        ["status", "--url", "http://127.0.0.1:1", "--every", "-1", "--watch"],
+        ["chaos", "--minutes", "nan"],
+    ],
+)
+def test_an_amount_that_is_no_amount_is_refused(words: list[str]) -> None:
+    error = CliRunner().invoke(app, words).exception
+    assert isinstance(error, UsageError)
+    assert "Expected a number from" in error.message
+
+
+@pytest.mark.parametrize("port", ["-1", "99999"])
+def test_a_port_out_of_range_is_refused(port: str) -> None:
+    assert CliRunner().invoke(app, ["coordinator", "RUN.toml", "--port", port]).exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "..", "ä b", "a" * 100])
+def test_a_name_that_cannot_be_a_directory_is_refused_before_one_is_made(name: str, tmp_path: Path) -> None:
+    (tmp_path / "RUN.toml").write_text(MODEL, encoding="utf-8")
+    error = CliRunner().invoke(app, ["site", str(tmp_path / "RUN.toml"), "--name", name]).exception
+    assert isinstance(error, UsageError)
+    assert "cannot be a site's name" in error.message
+    assert [path.name for path in tmp_path.iterdir()] == ["RUN.toml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[round]\ncutoff_s = inf\n", "round.cutoff_s"),
+        ("[lease]\nheartbeat_s = inf\n", "lease.heartbeat_s"),
+        ("[inner]\nlr = inf\n", "inner.lr"),
+        ("[sites.north]\nranks = -3\n", "sites.north.ranks"),
+        ("[sites.north]\nrank = 3\n", "sites.north.rank: unknown key; did you mean ranks?"),
+    ],
+)
+def test_a_wrong_key_is_named_in_full(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "RUN.toml"
+    path.write_text(MODEL + text, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        load_run(path)
+    assert said in caught.value.message
+
+
+def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
+    path = tmp_path / "RUN.toml"
+    path.write_text(MODEL, encoding="utf-8-sig")
+    assert load_run(path).model.vocab_size == 8
