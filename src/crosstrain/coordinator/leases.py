@@ -73,14 +73,14 @@ def expire(service: Service, now: Instant) -> int:
     right here.
     """
     with service.database.read() as connection:
-        live = {lease.token: lease for lease in lease_store.in_state(connection, LeaseState.LIVE)}
+        live = {holder.token: holder.ttl_ms for holder in lease_store.holders(connection)}
     with service.presences.lock:
         deadlines = service.presences.deadlines
         for known in (deadlines, service.presences.shedding):
             for token in known.keys() - live.keys():
                 del known[token]
-        for each in live.values():
-            deadlines.setdefault(each.token, Instant(now + each.ttl_ms))
+        for token, ttl_ms in live.items():
+            deadlines.setdefault(token, Instant(now + ttl_ms))
         due = [token for token, deadline in deadlines.items() if deadline <= now]
     for token in due:
         with service.database.write() as connection:

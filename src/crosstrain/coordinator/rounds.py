@@ -54,9 +54,9 @@ def _close(connection: Connection, generation: Generation, reason: str, now: Ins
 
 
 def _view(service: Service, connection: Connection, current: GenerationRecord, now: Instant) -> RoundView:
-    live = lease_store.in_state(connection, LeaseState.LIVE)
+    live = lease_store.holders(connection)
     contributors = {SiteName(row["site"]) for row in lease_store.accepted(connection, current.number)}
-    tokens = {lease.session: lease.token for lease in live}
+    tokens = {holder.session: holder.token for holder in live}
     with service.presences.lock:
         attendance = tuple(
             Attendance(
@@ -72,7 +72,7 @@ def _view(service: Service, connection: Connection, current: GenerationRecord, n
         current.number,
         lease_store.round_begun(connection, current.number) or now,
         tuple(sorted(contributors)),
-        tuple(lease.site for lease in live),
+        tuple(holder.site for holder in live),
         attendance,
         service.started_at,
     )

@@ -50,6 +50,9 @@ class RoundView:
     attendance: tuple[Attendance, ...]
     settled_at: Instant
 
+MOST_NAMES = 8
+"""Sites that a sentence names."""
+
 
 def may_close(view: RoundView, rules: BarrierRules, now: Instant) -> Verdict:
     """Whether the next generation can be made from the contributions that are in."""
@@ -94,4 +97,7 @@ def must_drain(begun_at: Instant, rules: BarrierRules, now: Instant) -> Verdict:
 
 
 def _names(sites: Sequence[SiteName]) -> str:
-    return ", ".join(sorted(set(sites)))
+    """Whoever reads of a thousand sites learns no more from all their names than from the first."""
+    names = sorted(set(sites))
+    more = len(names) - MOST_NAMES
+    return ", ".join(names) if more < 2 else f"{', '.join(names[:MOST_NAMES])} and {more} more"

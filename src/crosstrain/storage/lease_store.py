@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, RowMapping, bindparam, func, insert, or_, select, update
 
@@ -22,6 +22,11 @@ COUNTED = tuple(state.value for state in (LeaseState.LIVE, LeaseState.CONTRIBUTE
 _columns = [_leases[field.name] for field in fields(Lease)]
 _FIND = Prepared(select(*_columns).where(_leases.token == bindparam("token")))
 _IN_STATE = Prepared(select(*_columns).where(_leases.state == bindparam("state")).order_by(_leases.token))
+_HOLDERS = Prepared(
+    select(_leases.token, _leases.site, _leases.session, _leases.ttl_ms)
+    .where(_leases.state == LeaseState.LIVE.value)
+    .order_by(_leases.token)
+)
 _LIVE = select(*_columns).where(_leases.state == LeaseState.LIVE.value)
 _LIVE_OF_SESSION = Prepared(_LIVE.where(_leases.session == bindparam("session")))
 _LIVE_OF_SITE = Prepared(_LIVE.where(_leases.site == bindparam("site")))
@@ -77,6 +82,20 @@ def find(connection: Connection, token: Token) -> Lease | None:
 
 def in_state(connection: Connection, state: LeaseState) -> tuple[Lease, ...]:
     return tuple(_lease(row) for row in _IN_STATE.tuples(connection, state=state.value))
+
+
+class Holder(NamedTuple):
+    """Who holds a live lease."""
+
+    token: Token
+    site: SiteName
+    session: SessionId
+    ttl_ms: int
+
+
+def holders(connection: Connection) -> list[Holder]:
+    """All live leases in the order of grant, without what only their holders need: the loop looks at them every second."""
+    return [Holder(*row) for row in _HOLDERS.tuples(connection)]
 
 
 def live_of_session(connection: Connection, session: SessionId) -> Lease | None:
