@@ -141,11 +141,11 @@ total      2                2       8       80      60     7     0         1
 
 
 def test_the_ledger_table_sums_up() -> None:
-    assert text_of(ledger_table(status()), 80) == LEDGER.splitlines()
+    assert text_of(ledger_table(status().sites), 80) == LEDGER.splitlines()
 
 
 def test_tables_of_nothing() -> None:
-    assert text_of(ledger_table(BEFORE_THE_FIRST_SITE), 80)[-1].split() == ["total", *"00000000"]
+    assert text_of(ledger_table(BEFORE_THE_FIRST_SITE.sites), 80)[-1].split() == ["total", *"00000000"]
     assert len(text_of(heldout_table(BEFORE_THE_FIRST_SITE), 80)) == 3
 
 

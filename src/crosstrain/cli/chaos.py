@@ -20,7 +20,9 @@ class Engine(StrEnum):
 
 def chaos(
     minutes: Annotated[float, typer.Option(callback=between(0.05, 10_000), help="How long things go wrong.")] = 5.0,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Of the faults; default: from the time.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Of the faults; default: from the time.")
+    ] = None,
     sites: Annotated[int, typer.Option(help="How many sites.")] = 3,
     engine: Annotated[
         Engine, typer.Option(help="`titan` trains; `counting` is a stand-in that is faster.")

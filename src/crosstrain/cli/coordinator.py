@@ -17,7 +17,9 @@ RunFile = Annotated[Path, typer.Argument(metavar="RUN.toml", help="The run file.
 def coordinator(
     run: RunFile,
     host: Annotated[str | None, typer.Option(help="Address to listen on, instead of `coordinator.host`.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port, instead of `coordinator.port`; 0 takes a free one.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port, instead of `coordinator.port`; 0 takes a free one.")
+    ] = None,
 ) -> None:
     """Serve a run: ledger, rounds, generations, blobs. Killed at any moment, it goes on where it was.
 

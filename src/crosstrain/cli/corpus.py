@@ -34,7 +34,9 @@ def build(
     tokenizer: Annotated[Path | None, typer.Option(metavar="FILE", help="Hugging Face tokenizer.json.")] = None,
     vocab: Annotated[int | None, typer.Option(help="Train a byte-level BPE with this many tokens instead.")] = None,
     seq_len: Annotated[int, typer.Option(help="Tokens of a window that are predicted.")] = 1024,
-    heldout: Annotated[float, typer.Option(callback=between(0.0, 1.0), help="Fraction of documents to hold out; 0 for none.")] = 0.02,
+    heldout: Annotated[
+        float, typer.Option(callback=between(0.0, 1.0), help="Fraction of documents to hold out; 0 for none.")
+    ] = 0.02,
     field: Annotated[str, typer.Option(help="Text field of jsonl records and parquet rows.")] = "text",
     eot: Annotated[
         str | None, typer.Option(help="End-of-text token of --tokenizer, if it has an unusual name.")

@@ -23,7 +23,9 @@ def status(
     ] = None,
     url: Annotated[str | None, typer.Option(help="Address of the coordinator, instead of `site.url`.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Keep the view up to date until interrupted.")] = False,
-    every: Annotated[float, typer.Option(metavar="SECONDS", callback=between(0.1, LONGEST_S), help="How often --watch looks.")] = 1.0,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", callback=between(0.1, LONGEST_S), help="How often --watch looks.")
+    ] = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Show round, sites, leases and what everything waits for. With --watch --json: one document a line."""

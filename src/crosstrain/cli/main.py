@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from crosstrain import __version__
-from crosstrain.cli import chaos, coordinator, corpus, demo, inspect, model, simulate, site
+from crosstrain.cli import chaos, coordinator, corpus, demo, inspect, ledger, model, simulate, site
 from crosstrain.errors import CrosstrainError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command("init")(model.init)
 app.command("coordinator")(coordinator.coordinator)
 app.command("site")(site.site)
 app.command("status")(inspect.status)
+app.command("ledger")(ledger.ledger)
 app.command("audit")(inspect.audit)
 app.command("export")(model.export)
 app.command("generate")(model.generate)

@@ -54,7 +54,8 @@ def generate(
     prompt: Annotated[str, typer.Option(help="Text to continue.")] = "",
     tokens: Annotated[int, typer.Option(min=1, help="How many tokens to add.")] = 100,
     temperature: Annotated[
-        float, typer.Option(callback=between(0.0, 1000.0), help="Spread of the sampling; 0 takes the most likely token.")
+        float,
+        typer.Option(callback=between(0.0, 1000.0), help="Spread of the sampling; 0 takes the most likely token."),
     ] = 0.8,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
     generation: WhichGeneration = None,

@@ -53,6 +53,24 @@ def faults(
         raise typer.Exit(1)
 
 
+@app.command("darl-table3")
+def darl_table3(
+    seed: Annotated[int, typer.Option(min=0, help="Of the order of blocks, the network and the departures.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Play the setting of arXiv 2610.03457, Table 3: three unequal sites, four departures, 23.8 hours."""
+    from crosstrain.cli import table3
+    from crosstrain.simulation.table3 import Setting, reproduce
+
+    found = reproduce(seed, Setting())
+    if as_json:
+        typer.echo(json.dumps(table3.document(found)))
+    else:
+        table3.show(found)
+    if found.ledger.problems or found.audit_problems:
+        raise typer.Exit(1)
+
+
 def _document(findings: Findings) -> dict[str, object]:
     return {
         "seeds": findings.seeds,

@@ -34,7 +34,10 @@ def site(
         ),
     ] = None,
     connect: Annotated[
-        float, typer.Option(metavar="SECONDS", callback=seconds, help="How long to try to reach the coordinator at the start.")
+        float,
+        typer.Option(
+            metavar="SECONDS", callback=seconds, help="How long to try to reach the coordinator at the start."
+        ),
     ] = 60.0,
 ) -> None:
     """Train as one site of a run, from inside a batch job. SIGTERM and SIGUSR1 drain: the work done is contributed."""

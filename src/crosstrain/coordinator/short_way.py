@@ -37,9 +37,11 @@ class _Endpoint:
 
 
 class ShortWay:
-    """ASGI middleware before the routes that it is told of.
+    """An ASGI application in front of another.
 
     Args:
+        app: takes what does not fit.
+        routes: of `app`; those of one path number and one message are answered here.
         refusal: the response to an error for people.
     """
 

@@ -60,4 +60,3 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     with replacing(path) as file:
         file.write(content)
-

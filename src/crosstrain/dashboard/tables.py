@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.table import Table
 
@@ -17,25 +19,46 @@ _COUNTED = {
     "shed": "shed_blocks",
     "expiries": "ttl_expiries",
 }
+_OPEN = {"contributed": "contributed_blocks", "leased": "leased_blocks"}
+_BLOCKS = ("merged", "contributed", "leased", "lost", "shed")
+"""Columns that add up to what was granted."""
 
 
-def ledger_table(status: StatusReply) -> Table:
+def ledger_table(sites: Sequence[SiteStatus], whole: bool = False) -> Table:
     """One row per site and a row of totals: the columns of arXiv 2610.03457, Table 3, and what was shed.
 
     Granted, merged, lost and shed count blocks; what was granted and is in no other column is leased, or contributed and
     not merged yet.
+
+    Args:
+        whole: these two as columns as well, and a row of percentages of what was granted.
     """
+    counted = {**_COUNTED, **_OPEN} if whole else _COUNTED
     table = _table("Blocks by site")
     table.add_column("site", no_wrap=True)
-    for head in ("ranks", "RTT ms", *_COUNTED):
+    for head in ("ranks", "RTT ms", *counted):
         table.add_column(head, justify="right")
-    for site in status.sites:
-        table.add_row(site.name, str(site.ranks), number(site.rtt_ms, 1), *map(str, _counts(site)))
+    for site in sites:
+        amounts = ledger_amounts(site)
+        table.add_row(site.name, str(site.ranks), number(site.rtt_ms, 1), *(str(amounts[head]) for head in counted))
     table.add_section()
-    totals = [sum(column) for column in zip(*map(_counts, status.sites), strict=True)] or [0] * len(_COUNTED)
-    ranks = sum(site.ranks for site in status.sites)
-    table.add_row("total", str(ranks), "", *map(str, totals), style="bold")
+    totals, ranks = ledger_totals(sites), str(sum(site.ranks for site in sites))
+    table.add_row("total", ranks, "", *(str(totals[head]) for head in counted), style="bold")
+    if whole and totals["granted"]:
+        shares = {head: f"{100 * totals[head] / totals['granted']:.1f} %" for head in _BLOCKS}
+        table.add_row("of granted", "", "", *(shares.get(head, "") for head in counted), style="dim")
     return table
+
+
+def ledger_amounts(site: SiteStatus) -> dict[str, int]:
+    """What the ledger's table counts of a site, by the names of its columns."""
+    return {head: getattr(site, name) for head, name in {**_COUNTED, **_OPEN}.items()}
+
+
+def ledger_totals(sites: Sequence[SiteStatus]) -> dict[str, int]:
+    """The sums over all sites."""
+    rows = [ledger_amounts(site) for site in sites]
+    return {head: sum(row[head] for row in rows) for head in {**_COUNTED, **_OPEN}}
 
 
 def heldout_table(status: StatusReply) -> Table:
@@ -53,10 +76,6 @@ def heldout_table(status: StatusReply) -> Table:
             number(record.perplexity),
         )
     return table
-
-
-def _counts(site: SiteStatus) -> list[int]:
-    return [getattr(site, name) for name in _COUNTED.values()]
 
 
 def _table(title: str) -> Table:

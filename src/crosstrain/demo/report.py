@@ -96,7 +96,7 @@ def document(played: Played, findings: Findings, wall_s: float) -> dict[str, Any
 def tell(console: Console, played: Played, findings: Findings, wall_s: float, kept: str) -> None:
     """The text form. `kept` says where the run's files are."""
     status = played.status
-    console.print(ledger_table(status), Text(), heldout_table(status), sep="\n")
+    console.print(ledger_table(status.sites), Text(), heldout_table(status), sep="\n")
     if played.faults:
         console.print(Text("\nWhat the demo did to the run", "bold"), fault_table(played.faults), sep="\n")
         console.print(

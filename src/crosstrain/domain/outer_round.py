@@ -50,6 +50,7 @@ class RoundView:
     attendance: tuple[Attendance, ...]
     settled_at: Instant
 
+
 MOST_NAMES = 8
 """Sites that a sentence names."""
 

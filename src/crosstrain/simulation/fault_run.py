@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +13,7 @@ from crosstrain.errors import CrosstrainError
 from crosstrain.simulation.faults import Fault, FaultKind, Schedule
 from crosstrain.simulation.nodes import CoordinatorNode, SiteNode
 from crosstrain.simulation.oracle import Oracle, Violation, ViolationFoundError
+from crosstrain.simulation.scratch import quiet, scratch
 from crosstrain.simulation.trainer import Exports
 from crosstrain.simulation.world import START, ActorFailedError, World
 from crosstrain.storage import run_store
@@ -25,8 +21,6 @@ from crosstrain.storage.database import Database, sqlite_engine
 from crosstrain.storage.object_store import LocalObjectStore
 from crosstrain.wire.messages import Fingerprint
 
-MEMORY = Path("/dev/shm")
-"""Scratch files go here where it exists: thousands of fsyncs cost nothing there."""
 PATIENCE_S = (150.0, 160.0)
 CALM_S = 2 * 3600
 """Virtual seconds after the last fault in which every run must finish."""
@@ -45,7 +39,7 @@ class Outcome:
 
 def run_schedule(schedule: Schedule) -> Outcome:
     """Runs a schedule to its end or to the first violation. The same schedule has the same outcome."""
-    with _scratch() as directory, _quiet():
+    with scratch() as directory, quiet():
         run = _Run(schedule, directory)
         try:
             violation = run.play()
@@ -196,22 +190,3 @@ def fingerprint(schedule: Schedule) -> Fingerprint:
         tokenizer_sha256=NO_DIGEST,
         corpus_sha256=NO_DIGEST,
     )
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="crosstrain-", dir=MEMORY if MEMORY.is_dir() else None))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -71,6 +71,7 @@ class CoordinatorNode:
         self.stalled_until = Instant(0)
         self.started_at = Instant(0)
         self.restart_after_ms = 1000
+        self.tick_s = TICK_S
         self._restarting = False
         self.heard: dict[int, tuple[Instant, Instant, tuple[str, int]]] = {}
         """Lease -> (last heartbeat that named it, last progress, (phase, done))."""
@@ -144,7 +145,7 @@ class CoordinatorNode:
                 return
             except Superseded:
                 return
-            actor.sleep(TICK_S)
+            actor.sleep(self.tick_s)
 
     def _end(self) -> None:
         self._die()

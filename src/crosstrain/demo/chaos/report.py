@@ -97,7 +97,7 @@ def story(wishes: Wishes) -> list[str]:
 def tell(console: Console, wishes: Wishes, played: Played, findings: Findings, kept: str) -> None:
     """The text form. `kept` says where the run's files are."""
     windows, wrong = findings.windows, problems(played, findings)
-    console.print(ledger_table(played.status), Text(), sep="\n")
+    console.print(ledger_table(played.status.sites), Text(), sep="\n")
     lines = [f"problem: {problem}" for problem in wrong]
     if findings.audit.ok:
         lines += audit_sentences(findings.audit)
