@@ -6,6 +6,7 @@ submit ──▶ Progress* ──▶ Done | Failed        one command at a time,
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class TrainerLink(Protocol):
         ...
 
 
-class CommandLink:
+class CommandLink(ABC):
     """What both links share: one command at a time, and the events that answers become."""
 
     def __init__(self) -> None:
@@ -128,8 +129,9 @@ class CommandLink:
         if self._op == "run":
             self._send({"op": "stop", "number": self._number})
 
+    @abstractmethod
     def _send(self, command: Command) -> None:
-        raise NotImplementedError
+        """Takes a command, or a stop for the run in progress, to the trainer."""
 
     def _take(self, answer: dict[str, Any]) -> None:
         """Turns one answer of the trainer into an event."""
