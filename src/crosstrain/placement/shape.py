@@ -1,0 +1,33 @@
+"""What can be submitted at a site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """The size of a job.
+
+    Attributes:
+        partition: queue that it is submitted to.
+        nodes: whole nodes.
+        gpus: accelerators on each node; 0 asks for none.
+        walltime_s: time limit of the job, seconds.
+    """
+
+    partition: str
+    nodes: int
+    gpus: int
+    walltime_s: int
+
+    @property
+    def node_hours(self) -> float:
+        """What a job of this shape is charged when it runs to its limit."""
+        return self.nodes * self.walltime_s / HOUR_S
+
+    def __str__(self) -> str:
+        gpus = f" x {self.gpus} GPUs" if self.gpus else ""
+        return f"{self.partition} {self.nodes} nodes{gpus} x {self.walltime_s / HOUR_S:g} h"
