@@ -1,6 +1,6 @@
 # make demo    a whole run on this machine: a coordinator and several sites as local processes
 # make chaos   five minutes of killing, stopping and cutting off the processes of such a run; then nothing may be missing
-# make test    all tests; fails below 95 % coverage, branches counted, of the domain and of the outer step
+# make test    all tests; fails below 95 % coverage, branches counted, of domain, placement and outer step
 # make check   formatting, lint, types, layers
 # make docs    writes docs/reference again from the code
 # make clean   removes caches, build output and demo-run; the environment stays (to renew it: rm -r .venv)
@@ -12,7 +12,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 TESTS :=
-COVERAGE := --cov=crosstrain.domain --cov=crosstrain.outer --cov-branch --cov-fail-under=95
+COVERAGE := --cov=crosstrain.domain --cov=crosstrain.placement --cov=crosstrain.outer --cov-branch --cov-fail-under=95
 
 .PHONY: help .venv demo chaos test check docs clean
 
