@@ -118,6 +118,16 @@ def test_stall_of_the_coordinator_is_not_held_against_the_sites(world: World) ->
     assert [row["alive"] for row in world.status()["sites"]] == [False, False]
 
 
+def test_short_absence_of_the_coordinator_is_not_counted_as_silence(world: World) -> None:
+    (alpha,) = world.begin("alpha")
+    alpha.work()
+    world.pass_time(TTL - 2000)
+    world.step(4000)  # 1 s was planned, 3 s it was away: 9 s of silence are heard
+    assert leased(world) == 4
+    world.step(1000)
+    assert leased(world) == 0
+
+
 def test_slow_steps_of_the_loop_do_not_keep_a_dead_lease_for_ever(world: World) -> None:
     (alpha,) = world.begin("alpha")
     alpha.work()

@@ -108,6 +108,17 @@ def grant_grace(service: Service, now: Instant) -> None:
             service.presences.sessions[number] = replace(seen, seen_at=now)
 
 
+def add_to_deadlines(service: Service, away_ms: int) -> None:
+    """Does not count an absence of the coordinator as silence of the sites."""
+    if away_ms <= 0:
+        return
+    with service.presences.lock:
+        for token, deadline in service.presences.deadlines.items():
+            service.presences.deadlines[token] = Instant(deadline + away_ms)
+        for number, seen in service.presences.sessions.items():
+            service.presences.sessions[number] = replace(seen, seen_at=Instant(seen.seen_at + away_ms))
+
+
 def require_own_lease(connection: Connection, token: Token, session: SessionId) -> Lease:
     """The lease, if it is this session's (G3).
 

@@ -14,7 +14,8 @@ from crosstrain.errors import EnvironmentFault, Superseded
 log = logging.getLogger(__name__)
 
 STALL_FACTOR = 0.5
-"""A loop that was away for this fraction of the TTL floor stalled: silence in that time was not the sites' fault."""
+"""A loop that was away for this fraction of the TTL floor stalled: every lease gets a full TTL. A shorter absence beyond the
+planned pause is added to the deadlines. Either way silence in that time was not the sites' fault."""
 
 REST = 4.0
 """Rest after a step, in lengths of the step: however many sites there are and however busy, looking takes a fifth of the time
@@ -22,10 +23,16 @@ at most."""
 
 
 class Loop:
-    """Runs `step` until stopped."""
+    """Runs `step` until stopped.
 
-    def __init__(self, service: Service) -> None:
+    Args:
+        interval_s: planned pause between two steps; by default a quarter of the shortest lease, at most a second.
+    """
+
+    def __init__(self, service: Service, interval_s: float | None = None) -> None:
         self._service = service
+        self._interval_s = min(1.0, service.ttl_floor_ms / 4000) if interval_s is None else interval_s
+        self._planned_s = self._interval_s
         self._stepped_at: Instant | None = None
         self._said = ""
         self.stopping = threading.Event()
@@ -34,8 +41,7 @@ class Loop:
     def step(self, now: Instant) -> None:
         """One look at everything that time alone can change."""
         service = self._service
-        if self._stepped_at is None or now - self._stepped_at > STALL_FACTOR * service.ttl_floor_ms:
-            leases.grant_grace(service, now)
+        self._excuse_silence(now)
         self._stepped_at = now
         leases.expire(service, now)
         self._forget_silent(now)
@@ -48,7 +54,6 @@ class Loop:
 
     def run(self) -> None:
         """Steps at every wake-up, and at least four times per shortest lease; wake-ups that come while it rests are one."""
-        interval = min(1.0, self._service.ttl_floor_ms / 4000)
         while not self.stopping.is_set():
             self._service.wake.clear()
             begun = self._service.clock.perf()
@@ -61,12 +66,22 @@ class Loop:
             except Superseded as error:
                 self.failure = error
                 return
-            pause(REST * (self._service.clock.perf() - begun), self.stopping)
-            pause(interval, self._service.wake)
+            rest = REST * (self._service.clock.perf() - begun)
+            self._planned_s = rest + self._interval_s
+            pause(rest, self.stopping)
+            pause(self._interval_s, self._service.wake)
 
     def stop(self) -> None:
         self.stopping.set()
         self._service.wake.set()
+
+    def _excuse_silence(self, now: Instant) -> None:
+        """While the coordinator itself was away nobody could be heard (G8)."""
+        away = None if self._stepped_at is None else now - self._stepped_at
+        if away is None or away > STALL_FACTOR * self._service.ttl_floor_ms:
+            leases.grant_grace(self._service, now)
+        else:
+            leases.add_to_deadlines(self._service, round(away - 1000 * self._planned_s))
 
     def _forget_silent(self, now: Instant) -> None:
         service = self._service

@@ -61,7 +61,10 @@ class _Run:
         )
         corpus = Corpus(schedule.windows, schedule.block_windows)
         patience = (round(1000 * PATIENCE_S[0]), round(1000 * PATIENCE_S[1]))
-        self.oracle = Oracle(self.world, self._database, self.coordinator, exports, corpus, schedule.seed, patience)
+        floor = round(1000 * config.lease.ttl_floor_s)
+        self.oracle = Oracle(
+            self.world, self._database, self.coordinator, exports, corpus, schedule.seed, patience, floor
+        )
         self.sites = [
             SiteNode(
                 self.world, config, identity, traits, directory / traits.name, self.coordinator, exports, schedule.seed
@@ -137,7 +140,7 @@ class _Run:
                 self.coordinator.steps.crash_after(fault.steps)
             case FaultKind.COORDINATOR_STALL:
                 self.coordinator.stalled_until = Instant(max(self.coordinator.stalled_until, now + ms))
-                self.oracle.stall_ended_at = self.coordinator.stalled_until
+                self.oracle.stalls.append((now, self.coordinator.stalled_until))
             case FaultKind.COORDINATOR_ZOMBIE:
                 self.coordinator.replace(ms)
             case FaultKind.DISK_FULL:

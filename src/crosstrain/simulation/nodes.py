@@ -88,7 +88,7 @@ class CoordinatorNode:
         except ProcessEnded:
             return
         self.started_at = self._world.now()
-        service, loop = self.service, Loop(self.service)
+        service, loop = self.service, Loop(self.service, self.tick_s)
         self._actor = self._world.spawn("coordinator", lambda: self._work(service, loop))
 
     def crash(self, restart_after_ms: int) -> None:

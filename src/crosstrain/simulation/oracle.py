@@ -11,9 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from crosstrain.coordinator.tick import STALL_FACTOR
 from crosstrain.domain.block import TRANSITIONS, Corpus
 from crosstrain.domain.events import EventKind
-from crosstrain.domain.ids import Digest
+from crosstrain.domain.ids import Digest, Instant
 from crosstrain.domain.lease import LeaseState
 from crosstrain.domain.ledger import partition_problem
 from crosstrain.domain.permutation import epoch_order
@@ -59,6 +60,7 @@ class Oracle:
         corpus: Corpus,
         seed: int,
         patience_ms: tuple[int, int],
+        ttl_floor_ms: int,
     ) -> None:
         self._world = world
         self._database = database
@@ -67,12 +69,13 @@ class Oracle:
         self._corpus = corpus
         self._seed = seed
         self._patience_ms = patience_ms
+        self._ttl_floor_ms = ttl_floor_ms
         self._orders: dict[int, Any] = {}
         self._dirty = False
         self._seen = 0
         self._generations = 0
         self._merged: dict[int, Counter[int]] = defaultdict(Counter)
-        self.stall_ended_at = 0
+        self.stalls: list[tuple[Instant, Instant]] = []
         self.finished = False
 
     def committed(self) -> None:
@@ -155,16 +158,23 @@ class Oracle:
             )
 
     def _check_expiry(self, connection: Connection, event: Mapping[Any, Any]) -> None:
-        """G8: silence is counted by the coordinator's clock alone, and never while it was away itself."""
+        """G8: silence is counted by the coordinator's clock alone, and never while it was away itself.
+
+        After an absence of half the TTL floor a lease has a full TTL; a shorter one does not count, to within one look of
+        the loop.
+        """
         row = {lease["token"]: lease for lease in lease_store.all_leases(connection)}[event["token"]]
         heard = self._coordinator.heard.get(event["token"])
-        away = max(self._coordinator.started_at, self.stall_ended_at)
-        silent_since = max(row["granted_at"], heard[0] if heard else 0, away)
+        long_ms = STALL_FACTOR * self._ttl_floor_ms
+        back = max((end for begin, end in self.stalls if end - begin > long_ms), default=0)
+        silent_since = max(row["granted_at"], heard[0] if heard else 0, self._coordinator.started_at, back)
         idle_since = max(row["granted_at"], heard[1] if heard else 0)
-        silent, idle = event["at"] - silent_since, event["at"] - idle_since
+        away = sum(max(0, min(end, event["at"]) - max(begin, silent_since)) for begin, end in self.stalls)
+        silent, idle = event["at"] - silent_since - away, event["at"] - idle_since
         booting = heard is not None and heard[2][0] == "booting"
         patience = self._patience_ms[0] if booting else self._patience_ms[1]
-        if silent < row["ttl_ms"] and idle < max(row["ttl_ms"], patience):
+        look_ms = round(1000 * self._coordinator.tick_s) if away else 0
+        if silent + look_ms < row["ttl_ms"] and idle < max(row["ttl_ms"], patience):
             raise ViolationFoundError(
                 "G8", f"lease {event['token']} expired after {silent} ms of silence, its TTL is {row['ttl_ms']} ms"
             )
