@@ -71,6 +71,19 @@ def darl_table3(
         raise typer.Exit(1)
 
 
+@app.command()
+def table4(as_json: AsJson = False) -> None:
+    """Reproduce Table 4 of arXiv 2610.03457: two sites, three scenarios of waits, in the fluid model."""
+    from crosstrain.cli import table4 as page
+    from crosstrain.simulation.table4 import reproduce
+
+    found = reproduce()
+    if as_json:
+        typer.echo(json.dumps(page.document(found)))
+    else:
+        page.show(found)
+
+
 def _document(findings: Findings) -> dict[str, object]:
     return {
         "seeds": findings.seeds,
