@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from crosstrain import __version__
-from crosstrain.cli import chaos, coordinator, corpus, demo, inspect, ledger, model, simulate, site
+from crosstrain.cli import chaos, coordinator, corpus, demo, inspect, ledger, model, parse, simulate, site
 from crosstrain.errors import CrosstrainError
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ app.command("site")(site.site)
 app.command("status")(inspect.status)
 app.command("ledger")(ledger.ledger)
 app.command("audit")(inspect.audit)
+app.command("parse")(parse.parse)
 app.command("export")(model.export)
 app.command("generate")(model.generate)
 

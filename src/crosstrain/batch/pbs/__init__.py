@@ -1,0 +1,1 @@
+"""PBS (OpenPBS, PBS Professional, TORQUE): commands, what they print, job scripts."""
