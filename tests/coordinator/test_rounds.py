@@ -86,9 +86,9 @@ def test_merge_equals_a_straightforward_computation(world: World) -> None:
         alpha.contribute(first, tokens=tokens[0])
         beta.contribute(second, tokens=tokens[1], blocks=2)
         world.step(1000)
-        shares = [np.float32(count / sum(tokens)) for count in tokens]
+        factor, share = np.float32(tokens[1] / tokens[0]), np.float32(tokens[0] / sum(tokens))
         for name in SHAPES:
-            mean = shares[0] * rounded(weights(first)[name]) + shares[1] * rounded(weights(second)[name])
+            mean = share * (rounded(weights(first)[name]) + factor * rounded(weights(second)[name]))
             velocity[name] = BETA * velocity[name] + ETA * mean
             values[name] = values[name] + (BETA * velocity[name] + ETA * mean)
         newest = world.chain()[-1]

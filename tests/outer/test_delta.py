@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crosstrain.outer.delta import DeltaSummary, summarize_delta
-from crosstrain.outer.weighted_merge import BF16
+from crosstrain.outer.encoding import BF16
 
 
 def test_norm_over_all_tensors() -> None:

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from sqlalchemy import Connection, RowMapping
 
 from crosstrain.coordinator.service import Service
@@ -25,7 +24,7 @@ from crosstrain.domain.ledger import count_blocks, move, open_epoch
 from crosstrain.errors import IntegrityError
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.outer.presets import hyperparameters
-from crosstrain.outer.weighted_merge import Workspace, merge_tensor, token_shares
+from crosstrain.outer.weighted_merge import Workspace, merge_tensor, weigh
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.storage.object_store import ObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
@@ -77,12 +76,12 @@ def merge(objects: ObjectStore, recipe: Recipe, work: Path) -> dict[str, Path]:
             name: stack.enter_context(WeightsWriter(path, _entries(master, "BF16" if name == "weights" else "F32")))
             for name, path in paths.items()
         }
-        shares, workspace = token_shares(recipe.tokens), Workspace()
+        weighting, workspace = weigh(recipe.tokens), Workspace()
         for entry in master.entries:
             weights = master.array(entry.name)
-            old = np.zeros_like(weights) if momentum is None else momentum.array(entry.name)
+            old = None if momentum is None else momentum.array(entry.name)
             tensors = [delta.array(entry.name) for delta in deltas]
-            for part in merge_tensor(weights, old, tensors, shares, recipe.hyper, workspace):
+            for part in merge_tensor(weights, old, tensors, weighting, recipe.hyper, workspace):
                 out["master"].append(entry.name, part.weights)
                 out["momentum"].append(entry.name, part.momentum)
                 if "weights" in out:
