@@ -1,0 +1,92 @@
+"""The sentences of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from crosstrain.placement.chain import Curve
+from crosstrain.placement.offer import Option, SiteOffer
+from crosstrain.placement.plan import Alternative, Finish, Role, mean
+from crosstrain.placement.shape import HOUR_S
+
+if TYPE_CHECKING:
+    from crosstrain.placement.plan import SitePlan
+
+
+def hours(seconds: float) -> str:
+    """A duration for people."""
+    if not isfinite(seconds):
+        return "never"
+    if abs(seconds) >= 48 * HOUR_S:
+        return f"{seconds / HOUR_S / 24:.1f} d"
+    return f"{seconds / HOUR_S:.1f} h" if abs(seconds) >= HOUR_S else f"{seconds / 60:.0f} min"
+
+
+def nothing_fits(site: SiteOffer) -> str:
+    """Why a site without options is left out."""
+    return f"no shape can be submitted at {site.name}: {site.note or 'none is within its limits'}"
+
+
+def too_late(early_s: float, finish_s: float) -> str:
+    """Why a site is left out whose queue is too long."""
+    if not isfinite(early_s):
+        return "no job of it would train before its award or its walltime is over"
+    return f"even the luckiest tenth of its starts ({hours(early_s)}) comes after the run is done ({hours(finish_s)})"
+
+
+def role(which: Role, chance: float, site: SiteOffer) -> str:
+    """Why a site takes part."""
+    note = f"; {site.note}" if site.note else ""
+    if which is Role.MEMBER:
+        return f"it begins before the run is done with probability {100 * chance:.0f} %{note}"
+    return f"it begins in time only with probability {100 * chance:.0f} %, but a job that waits costs nothing{note}"
+
+
+def shape(option: Option, others: Sequence[Alternative]) -> str:
+    """Why a shape was chosen."""
+    low, high = option.forecast.band(0.8)
+    wait = (
+        f"it waits {hours(option.forecast.quantile(0.5))} (80 % between {hours(low)} and {hours(high)}) and trains "
+        f"{option.tokens_per_s:,.0f} tokens/s"
+    )
+    if not others:
+        return f"{wait}; it is the only one"
+    best = others[0]
+    if best.later_s <= 0:
+        return f"{wait}; kept from the plan before, {best.what} would gain only {hours(-best.later_s)}"
+    return f"{wait}; with {best.what} the run would be done {hours(best.later_s)} later"
+
+
+def depth(queued: int, played: Sequence[Curve], finish_s: float, most: int) -> str:
+    """Why so many jobs are queued ahead."""
+    spans = [(curve.active_s(finish_s), finish_s - curve.begins[0]) for curve in played if curve.begins]
+    shares = [active / span for active, span in spans if span > 0]
+    if not shares:
+        return "it would not train before the run is done"
+    share = f"from its first start on it trains {100 * min(1.0, mean(shares)):.0f} % of the time"
+    if queued == most:
+        return f"{share} with as many queued ahead as its limits allow"
+    return f"{share}; more queued ahead would add less than 2 %"
+
+
+def accumulation(passes: int, option: Option, wanted: int, share: float) -> str:
+    """Why a site accumulates so many passes."""
+    windows = passes * option.windows_per_pass
+    return f"{passes} x {option.windows_per_pass} = {windows} of {wanted} windows a step, for {100 * share:.0f} % of the speed"
+
+
+def finish(when: Finish, sites: Sequence[SitePlan]) -> str:
+    """What decides the finish."""
+    middle = when.quantile(0.5)
+    if not isfinite(middle):
+        return "the run would not be done within 60 days: more capacity, budget or fewer tokens are needed"
+    working = [entry for entry in sites if entry.tokens > 0]
+    most = max(working, key=lambda entry: entry.tokens)
+    low, high = when.band(0.8)
+    total = sum(entry.tokens for entry in working)
+    return (
+        f"done in {hours(middle)} (80 % between {hours(low)} and {hours(high)}); "
+        f"{most.site} trains {100 * most.tokens / total:.0f} % of it"
+    )
