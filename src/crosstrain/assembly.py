@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import secrets
 import shutil
 import socket
 import threading
@@ -26,6 +28,8 @@ from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.domain.ledger import open_epoch
 from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.outer.presets import outer_rule
+from crosstrain.relay.forward import Forwarder
+from crosstrain.relay.relay import Relay
 from crosstrain.site.agent import Agent
 from crosstrain.site.heartbeat import Board, Heartbeat
 from crosstrain.site.machine import Parts
@@ -42,9 +46,11 @@ from crosstrain.storage.postgres import PostgresTermLock, open_postgres, postgre
 from crosstrain.storage.pulse import Claim
 from crosstrain.storage.term_lock import FileTermLock, TermLock
 from crosstrain.wire.client import ControlClient
+from crosstrain.wire.mailbox import Mailbox, mailbox_of
 from crosstrain.wire.messages import Fingerprint
 from crosstrain.wire.site_api import SiteApi
 from crosstrain.wire.transfer import BlobClient
+from crosstrain.wire.way import Way
 
 DATABASE = "run.sqlite"
 LOCK = "lock"
@@ -265,7 +271,30 @@ def listen(host: str, port: int) -> socket.socket:
 
 def coordinator_client(url: str | Sequence[str]) -> ControlClient:
     """A client for people's commands: it does not retry beyond the deadline of each call."""
-    return ControlClient(url, SystemClock(), random.Random().random, pause)
+    return Way(url, "command", SystemClock(), random.Random().random, pause).control()
+
+
+def open_relay(directory: Path, url: str) -> Relay:
+    """A relay that newly serves a mailbox.
+
+    Raises:
+        UsageError: `url` is no address of a coordinator.
+        EnvironmentFault: the mailbox cannot be used.
+    """
+    if mailbox_of(url) is not None:
+        raise UsageError(
+            f"{url!r} is a mailbox; a relay needs the coordinator's own address.", "give --url https://..."
+        )
+    clock, jitter = SystemClock(), random.Random().random
+    mailbox, forwarder = Mailbox(directory), Forwarder(url)
+    return Relay(
+        mailbox,
+        forwarder,
+        lambda wait: BlobClient(url, clock, jitter, wait),
+        clock,
+        f"{os.getpid()}-{secrets.token_hex(4)}",
+        socket.gethostname(),
+    )
 
 
 # -- site ---------------------------------------------------------------------------------------------------------------
@@ -327,8 +356,10 @@ def open_site(
     def wait(seconds: float) -> bool:
         return pause(seconds, stopping)
 
+    way = Way(address, name, clock, entropy.random, wait)
+
     def begin_heartbeat(session: SessionId, interval_ms: int) -> None:
-        api = SiteApi(ControlClient(address, clock, entropy.random, wait), FOREVER_S)
+        api = SiteApi(way.control(), FOREVER_S)
         Heartbeat(api, session, interval_ms, board, entropy.random()).start()
 
     if link is None:
@@ -339,8 +370,8 @@ def open_site(
         site=site,
         name=SiteName(name),
         clock=clock,
-        api=SiteApi(ControlClient(address, clock, entropy.random, wait), FOREVER_S),
-        blobs=BlobClient(address, clock, entropy.random, wait),
+        api=SiteApi(way.control(), FOREVER_S),
+        blobs=way.blobs(),
         link=link,
         spool=spool,
         board=board,

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from crosstrain.domain import timeouts
 from crosstrain.errors import UsageError
 
 SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -140,13 +141,13 @@ class OuterSection(Section):
 class RoundSection(Section):
     """When a round closes and what is let into it."""
 
-    cutoff_s: Seconds = 7200.0
+    cutoff_s: Seconds = timeouts.CUTOFF_S
     """A round that has a contribution closes this long after its first lease, whoever is still training."""
-    drain_s: Seconds = 60.0
+    drain_s: Seconds = timeouts.DRAIN_S
     """Holders are asked to stop at a block boundary this long before the cutoff."""
     start_when_sites: Count = 1
     """The first round waits for this many sites ..."""
-    start_after_s: Seconds = 600.0
+    start_after_s: Seconds = timeouts.START_AFTER_S
     """... but no longer than this after the first one came."""
     norm_limit: Positive = 10.0
     """A delta whose norm exceeds this many times the running median is refused."""
@@ -157,8 +158,8 @@ class WireSection(Section):
 
     weights: Literal["bf16", "fp32"] = "bf16"
     """What sites download; the coordinator's own weights are float32."""
-    delta: Literal["bf16", "fp32"] = "bf16"
-    """What sites upload."""
+    delta: Literal["bf16", "fp32", "int8", "int4"] = "bf16"
+    """What sites upload: int8 is half of bf16, int4 a quarter; what their rounding leaves over goes into the next delta."""
 
 
 class HeldoutSection(Section):
@@ -171,15 +172,15 @@ class HeldoutSection(Section):
 class LeaseSection(Section):
     """Liveness: TTL = max(floor, 2.5 x seconds between progress reports + 2 x RTT)."""
 
-    heartbeat_s: Seconds = 5.0
+    heartbeat_s: Seconds = timeouts.HEARTBEAT_S
     """Seconds between two heartbeats; also the least interval that the TTL is computed from."""
-    ttl_floor_s: Seconds = 30.0
+    ttl_floor_s: Seconds = timeouts.TTL_FLOOR_S
     """The shortest TTL of a lease."""
-    boot_patience_s: Seconds = 900.0
+    boot_patience_s: Seconds = timeouts.BOOT_PATIENCE_S
     """A lease kept over a restart survives this long without progress while the trainer boots."""
-    phase_patience_s: Seconds = 1800.0
+    phase_patience_s: Seconds = timeouts.PHASE_PATIENCE_S
     """... and this long without progress in any other phase, however alive the heartbeat."""
-    join_patience_s: Seconds = 60.0
+    join_patience_s: Seconds = timeouts.JOIN_PATIENCE_S
     """A round with contributions waits this long for a live site that has not asked for work yet."""
 
 
@@ -190,7 +191,7 @@ class CoordinatorSection(Section):
     """Database and blobs; on a local disk, relative to RUN.toml."""
     database: SecretStr = SecretStr("")
     """PostgreSQL address, for example postgresql://crosstrain@db.example.org/run; empty: SQLite in `dir`."""
-    takeover_s: Seconds = 15.0
+    takeover_s: Seconds = timeouts.TAKEOVER_S
     """A second coordinator on the same database takes over when the first shows no sign of life for so long."""
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -217,9 +218,9 @@ class SiteSection(Section):
     """CPU threads of each rank."""
     launch: tuple[str, ...] = ()
     """Words put before the trainer's command, for example ["nice", "-n", "5"] or ["apptainer", "exec", "image.sif"]."""
-    margin_s: Annotated[float, Field(ge=0.0)] = 60.0
+    margin_s: Annotated[float, Field(ge=0.0)] = timeouts.MARGIN_S
     """Kept free before the job's end, on top of the measured time of checkpoint and upload."""
-    checkpoint_s: Seconds = 600.0
+    checkpoint_s: Seconds = timeouts.CHECKPOINT_EVERY_S
     """A phase that takes longer is saved this often at a block boundary; a restarted site goes on from there."""
     record_windows: bool = False
     """Ranks append the number of every window they train to `windows-*.log` in the site's directory."""

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from crosstrain import __version__
-from crosstrain.cli import chaos, coordinator, corpus, demo, inspect, ledger, model, parse, simulate, site
+from crosstrain.cli import chaos, coordinator, corpus, demo, inspect, ledger, model, relay, parse, simulate, site
 from crosstrain.errors import CrosstrainError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command("chaos")(chaos.chaos)
 app.command("init")(model.init)
 app.command("coordinator")(coordinator.coordinator)
 app.command("site")(site.site)
+app.command("relay")(relay.relay)
 app.command("status")(inspect.status)
 app.command("ledger")(ledger.ledger)
 app.command("audit")(inspect.audit)

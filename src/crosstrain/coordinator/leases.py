@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from crosstrain.coordinator import pace, sessions, shedding
 from crosstrain.coordinator.service import Service
 from crosstrain.coordinator.view import LazyView
-from crosstrain.domain import ledger
+from crosstrain.domain import ledger, timeouts
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.generation import GenerationRecord
 from crosstrain.domain.ids import Instant, SessionId, SiteName, Token
@@ -188,7 +188,7 @@ def _train(connection: Connection, lease: Lease, reason: str, work: Work = Work.
 def _reply(
     service: Service, current: GenerationRecord | None, instruction: Instruction, now: Instant
 ) -> messages.NextReply:
-    poll = min(5000, max(50, service.heartbeat_ms // 4))
+    poll = round(1000 * timeouts.poll_s(service.heartbeat_ms / 1000))
     return messages.NextReply(
         work=instruction.work.value,
         reason=instruction.reason,

@@ -13,6 +13,7 @@ import logging
 from functools import partial
 from typing import Any
 
+from crosstrain.domain import timeouts
 from crosstrain.domain.ids import Digest, Generation, SessionId, Token
 from crosstrain.domain.site import Phase
 from crosstrain.errors import CrosstrainError, Diverged, IntegrityError
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 
 MAX_FAILURES = 3
 """Trainer failures in a row, without a contribution between them, after which the site gives up."""
-LEAVE_DEADLINE_S = 5.0
 
 
 class Agent:
@@ -78,7 +78,7 @@ class Agent:
         if not self.registered:
             return
         try:
-            self._p.api.end(self._machine.session, reason, LEAVE_DEADLINE_S)
+            self._p.api.end(self._machine.session, reason, timeouts.LEAVE_S)
         except CrosstrainError as error:
             log.warning("could not say goodbye: %s", error.message)
 

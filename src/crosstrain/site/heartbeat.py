@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, replace
 
 from crosstrain.clock import pause
+from crosstrain.domain import timeouts
 from crosstrain.domain.ids import SessionId, Token
 from crosstrain.domain.site import Beat, Phase
 from crosstrain.errors import CrosstrainError, Superseded, Unreachable
@@ -14,9 +15,6 @@ from crosstrain.wire import messages
 from crosstrain.wire.site_api import SiteApi
 
 log = logging.getLogger(__name__)
-
-BEAT_DEADLINE_S = 5.0
-"""How long one heartbeat is retried; the next one says more than its repetition would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ class Heartbeat:
     def stop(self) -> None:
         self._stopping.set()
         self._board.changed.set()
-        self._thread.join(BEAT_DEADLINE_S + 1)
+        self._thread.join(timeouts.SHORTEST_REQUEST_S + 1)
 
     @property
     def stopped(self) -> bool:
@@ -145,7 +143,8 @@ class Heartbeat:
             rtt_ms=self._api.rtt_ms,
         )
         try:
-            reply = self._api.beat(self._session, request, min(BEAT_DEADLINE_S, self._interval_s))
+            deadline_s = timeouts.beat_s(self._interval_s, self._api.rtt_ms / 1000)
+            reply = self._api.beat(self._session, request, deadline_s)
         except Superseded as error:
             self._board.end(error)
             self._stopping.set()

@@ -19,8 +19,8 @@ from crosstrain.site.order import BlockOrder
 from crosstrain.site.spool import Spool
 from crosstrain.site.trainer_link import Done, Failed, Progress, TrainerLink
 from crosstrain.wire import messages
+from crosstrain.wire.blobs import Blobs
 from crosstrain.wire.site_api import SiteApi
-from crosstrain.wire.transfer import BlobClient
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Parts:
     name: SiteName
     clock: Clock
     api: SiteApi
-    blobs: BlobClient
+    blobs: Blobs
     link: TrainerLink
     spool: Spool
     board: Board

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import httpx
 
 from crosstrain import __version__
+from crosstrain.domain import timeouts
 from crosstrain.errors import UsageError
+from crosstrain.wire.mailbox import SCHEME
 
-TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+TIMEOUT = httpx.Timeout(timeouts.REQUEST_S, connect=timeouts.CONNECT_S)
 
 
 class Addresses:
@@ -57,7 +59,7 @@ class Addresses:
 
 def _open(url: str, path: str, transport: httpx.BaseTransport | None) -> httpx.Client:
     try:
-        address = httpx.URL(url + path)
+        address = httpx.URL(("http://mailbox" if url.startswith(SCHEME) and transport else url) + path)
         found = "" if address.scheme in ("http", "https") and address.host else "no http:// or https:// with a host"
     except httpx.InvalidURL as error:
         found = str(error)

@@ -6,6 +6,7 @@ caller's deadline: an outage of the coordinator or of the network costs calendar
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -13,14 +14,19 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from crosstrain.clock import Clock
+from crosstrain.domain import timeouts
 from crosstrain.errors import CrosstrainError, Refused, Superseded, Unreachable
 from crosstrain.wire import messages
 from crosstrain.wire.addresses import Addresses
 
+log = logging.getLogger(__name__)
+
 Reply = TypeVar("Reply", bound=BaseModel)
 
-FIRST_RETRY_S = 0.2
-LONGEST_RETRY_S = 20.0
+Send = Callable[[httpx.Client, httpx.Timeout], httpx.Response]
+
+FIRST_RETRY_S = timeouts.FIRST_RETRY_S
+LONGEST_RETRY_S = timeouts.LONGEST_RETRY_S
 RETRIED_STATUS = frozenset({429, 500, 502, 503, 504, 507})
 """Answers that another attempt may change; 507 is a coordinator whose disk is full and that waits for room."""
 
@@ -64,31 +70,31 @@ class ControlClient:
             Unreachable: no answer before the deadline, or the process is to stop.
         """
         document = request.model_dump(mode="json")
-        return self._exchange(lambda http: http.post(path, json=document), reply, deadline_s)
+        return self._exchange(lambda http, limit: http.post(path, json=document, timeout=limit), reply, deadline_s)
 
     def get(self, path: str, reply: type[Reply], deadline_s: float) -> Reply:
         """Like `post`, for reading."""
-        return self._exchange(lambda http: http.get(path), reply, deadline_s)
+        return self._exchange(lambda http, limit: http.get(path, timeout=limit), reply, deadline_s)
 
     def close(self) -> None:
         self._addresses.close()
 
-    def _exchange(self, send: Callable[[httpx.Client], httpx.Response], reply: type[Reply], deadline_s: float) -> Reply:
+    def _exchange(self, send: Send, reply: type[Reply], deadline_s: float) -> Reply:
         started = self._clock.perf()
         pause = FIRST_RETRY_S
         while True:
             sent = self._clock.perf()
             try:
-                response = send(self._addresses.http)
+                response = send(self._addresses.http, self._limit(deadline_s - (sent - started)))
             except httpx.HTTPError as error:
-                self.trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                self._fail(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
             else:
                 if response.status_code not in RETRIED_STATUS:
                     self.rtt_ms = 1000 * (self._clock.perf() - sent)
                     self.trouble = ""
                     self._addresses.answered()
                     return _decode(response, reply)
-                self.trouble = trouble_of(response)
+                self._fail(trouble_of(response))
             if not self._addresses.turn():
                 continue
             left = deadline_s - (self._clock.perf() - started)
@@ -98,6 +104,18 @@ class ControlClient:
                     "is it running, is the address right, does this machine need HTTPS_PROXY?",
                 )
             pause = min(LONGEST_RETRY_S, 2 * pause)
+
+    def _limit(self, left_s: float) -> httpx.Timeout:
+        """How long one attempt may take: a stalled connection must not outlast the caller's patience."""
+        rtt_s = self.rtt_ms / 1000
+        attempt = timeouts.attempt_s(left_s, rtt_s)
+        return httpx.Timeout(attempt, connect=min(attempt, timeouts.connect_s(rtt_s)))
+
+    def _fail(self, trouble: str) -> None:
+        """Notes why an attempt failed, and logs what is new, so that a wait of hours has a reason."""
+        if trouble != self.trouble:
+            log.info("no answer from %s yet: %s", self._addresses, trouble)
+        self.trouble = trouble
 
 
 def _decode(response: httpx.Response, reply: type[Reply]) -> Reply:
