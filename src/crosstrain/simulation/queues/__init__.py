@@ -1,0 +1,1 @@
+"""Batch queues on a virtual clock: logs of real machines, a backfill scheduler that replays them, synthetic waits."""
