@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from fastapi import FastAPI
 from sqlalchemy import Connection
 
 from crosstrain import __version__
@@ -28,7 +29,10 @@ from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.domain.ledger import open_epoch
 from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.outer.presets import outer_rule
+from crosstrain.planner import routes as placement_routes
+from crosstrain.planner.desk import Desk
 from crosstrain.relay.forward import Forwarder
+from crosstrain.relay.moves import MakeBlobs
 from crosstrain.relay.relay import Relay
 from crosstrain.site.agent import Agent
 from crosstrain.site.heartbeat import Board, Heartbeat
@@ -176,7 +180,26 @@ def begin_service(
     shutil.rmtree(work, ignore_errors=True)
     rule = outer_rule(config.outer, config.run.preset, config.inner.optimizer)
     mine = work / f"term-{term}"
-    return Service(config, clock, database, objects, mine, corpus, identity.seq_len, identity, rule, started_at=now)
+    return Service(
+        config,
+        clock,
+        database,
+        objects,
+        mine,
+        corpus,
+        identity.seq_len,
+        identity,
+        rule,
+        started_at=now,
+        extensions=(_with_placement,),
+    )
+
+
+def _with_placement(app: FastAPI, service: Service) -> None:
+    def desk() -> Desk:
+        return Desk(service.config, service.database, service.corpus, service.seq_len)
+
+    placement_routes.install(app, desk, lambda: service.clock.now())
 
 
 def holds_run(connection: Connection, identity: Fingerprint) -> bool:

@@ -149,6 +149,9 @@ class RoundSection(Section):
     """The first round waits for this many sites ..."""
     start_after_s: Seconds = timeouts.START_AFTER_S
     """... but no longer than this after the first one came."""
+    batch_windows: Annotated[int, Field(ge=0)] = 0
+    """Windows of an optimiser step of all sites together that the planner aims at by choosing each site's accumulation; 0
+    leaves every site its own."""
     norm_limit: Positive = 10.0
     """A delta whose norm exceeds this many times the running median is refused."""
 

@@ -35,6 +35,8 @@ def build_app(service: Service) -> FastAPI:
     _install_problems(app)
     _install_control(app, service)
     _install_blobs(app, service)
+    for extend in service.extensions:
+        extend(app, service)
     app.open_short_way()
     return app
 

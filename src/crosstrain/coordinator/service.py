@@ -7,8 +7,10 @@ lease gets a full TTL of grace, and the sites' next heartbeats rebuild it (G8).
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from crosstrain.clock import Clock
 from crosstrain.config import RunConfig
@@ -22,6 +24,9 @@ from crosstrain.outer.presets import OuterRule
 from crosstrain.storage.database import Database
 from crosstrain.storage.object_store import ObjectStore
 from crosstrain.wire.messages import Fingerprint
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 
 @dataclass(slots=True)
@@ -55,6 +60,7 @@ class Service:
         wake: set by whatever may let the round close, so that the loop looks at once.
         barrier: the newest verdict on the open round, for replies and status.
         pace: the newest look at the round's pace; written inside write transactions alone, which exclude each other.
+        extensions: add other services' routes to the application.
     """
 
     config: RunConfig
@@ -71,6 +77,7 @@ class Service:
     wake: threading.Event = field(default_factory=threading.Event)
     barrier: Verdict = field(default_factory=lambda: Verdict(False, "starting"))
     pace: Pace | None = None
+    extensions: tuple[Callable[[FastAPI, Service], None], ...] = ()
 
     @property
     def rules(self) -> BarrierRules:

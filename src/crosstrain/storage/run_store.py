@@ -92,6 +92,12 @@ def round_published(connection: Connection, generation: Generation, now: Instant
     connection.execute(update(schema.rounds).where(_rounds.generation == generation).values(published_at=now))
 
 
+def published_rounds(connection: Connection, limit: int) -> Sequence[RowMapping]:
+    """The newest rounds whose generation was published, newest first."""
+    query = select(schema.rounds).where(_rounds.published_at.is_not(None)).order_by(_rounds.generation.desc())
+    return connection.execute(query.limit(limit)).mappings().all()
+
+
 def add_generation(connection: Connection, record: GenerationRecord) -> None:
     connection.execute(insert(schema.generations).values(**asdict(record)))
 

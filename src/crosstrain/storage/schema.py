@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 metadata = MetaData()
 
@@ -180,4 +180,29 @@ events = Table(
     Column("stop", BigInteger),
     Column("text", Text, nullable=False),
     Index("events_by_kind", "kind"),
+)
+
+queues = Table(
+    "queues",
+    metadata,
+    Column("site", Text, primary_key=True),
+    Column("queue", Text, nullable=False, doc="JSON of the site's queue as last reported (placement.site_queue)"),
+    Column("heard_at", BigInteger, nullable=False),
+)
+
+reports = Table(
+    "reports",
+    metadata,
+    Column("report", Text, primary_key=True, doc="made by the collector, so that a repeated report counts once"),
+    Column("site", Text, nullable=False),
+    Column("received_at", BigInteger, nullable=False),
+    Index("reports_by_time", "received_at"),
+)
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("seq", Counter, primary_key=True, autoincrement=True),
+    Column("made_at", BigInteger, nullable=False),
+    Column("plan", Text, nullable=False, doc="JSON of the plan (placement.plan); a row only when it changed"),
 )

@@ -1,0 +1,67 @@
+"""The planner's service: takes reports in, answers with plans and forecasts. Load, decide, commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crosstrain.config import RunConfig
+from crosstrain.domain.block import Corpus
+from crosstrain.domain.ids import Instant, SiteName
+from crosstrain.placement.choose import make_plan
+from crosstrain.placement.plan import Plan
+from crosstrain.placement.site_queue import absorb, new_queue
+from crosstrain.planner import demand, offers, translate
+from crosstrain.storage import placement_store
+from crosstrain.storage.database import Database
+from crosstrain.wire import placement as wire
+from crosstrain.wire.messages import Accepted
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where placement is decided.
+
+    Attributes:
+        database: the run's, for writing.
+        corpus, seq_len: what tokens are counted in.
+    """
+
+    config: RunConfig
+    database: Database
+    corpus: Corpus
+    seq_len: int
+
+    def take_report(self, site: SiteName, request: wire.ReportRequest, now: Instant) -> Accepted:
+        """Takes in what a collector saw. A report that comes twice counts once."""
+        with self.database.write() as connection:
+            if not placement_store.is_new_report(connection, request.report, site, now):
+                return Accepted(reason="this report is known already")
+            held = placement_store.queue(connection, site) or new_queue(site)
+            report = translate.report(request, now)
+            placement_store.keep_queue(connection, absorb(held, report, self.config.run.name))
+        return Accepted(reason=f"{len(request.estimates)} estimates and {len(request.jobs)} jobs of {site}")
+
+    def plan(self, now: Instant) -> wire.PlanReply:
+        """The plan as of now. Its shapes are those of the plan before, unless others are clearly better."""
+        with self.database.read() as connection:
+            queues = placement_store.queues(connection)
+            previous = placement_store.newest_plan(connection)
+            work = demand.demand(connection, self.config, self.corpus, self.seq_len)
+            speeds = demand.speeds(connection, self.corpus, self.seq_len, [queue.site for queue in queues])
+        tail_s = self.config.site.margin_s + offers.TAIL_S
+        sites = [offers.offer(each, speeds.get(each.site), offers.STARTUP_S, tail_s, now) for each in queues]
+        plan = make_plan(self.config.run.name, work, sites, now, previous)
+        if previous is None or _choices(plan) != _choices(previous):
+            with self.database.write() as connection:
+                placement_store.keep_plan(connection, plan)
+        return translate.plan(plan, work, self.config.run.name, queues, now)
+
+    def waits(self, now: Instant) -> wire.WaitsReply:
+        """All forecasts, with the record of past error."""
+        with self.database.read() as connection:
+            return translate.waits(self.config.run.name, placement_store.queues(connection), now)
+
+
+def _choices(plan: Plan) -> list[tuple[object, ...]]:
+    """What of a plan somebody would act on."""
+    return [(each.site, each.role, each.shape, each.depth, each.accumulation) for each in plan.sites]

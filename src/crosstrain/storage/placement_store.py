@@ -1,0 +1,64 @@
+"""Queues as collectors reported them, and the plans that were made."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, delete, insert, select, update
+
+from crosstrain.domain.ids import Instant, SiteName
+from crosstrain.placement.plan import Plan
+from crosstrain.placement.site_queue import SiteQueue
+from crosstrain.storage import schema
+
+REMEMBERED_MS = 30 * 86_400_000
+"""How long a report that was taken in is recognised when it comes again."""
+
+_QUEUE = TypeAdapter(SiteQueue)
+_PLAN = TypeAdapter(Plan)
+_queues = schema.queues.c
+_reports = schema.reports.c
+
+
+def queues(connection: Connection) -> tuple[SiteQueue, ...]:
+    """All sites that were ever reported of, by name."""
+    rows = connection.execute(select(_queues.queue).order_by(_queues.site)).scalars()
+    return tuple(_QUEUE.validate_json(row) for row in rows)
+
+
+def queue(connection: Connection, site: SiteName) -> SiteQueue | None:
+    """One site's, or None if nobody reported of it."""
+    found = connection.execute(select(_queues.queue).where(_queues.site == site)).scalar_one_or_none()
+    return None if found is None else _QUEUE.validate_json(found)
+
+
+def keep_queue(connection: Connection, held: SiteQueue) -> None:
+    """Replaces what is kept of a site."""
+    values = {"queue": _QUEUE.dump_json(held).decode(), "heard_at": held.heard_at}
+    changed = connection.execute(update(schema.queues).where(_queues.site == held.site).values(**values))
+    if changed.rowcount == 0:
+        connection.execute(insert(schema.queues).values(site=held.site, **values))
+
+
+def is_new_report(connection: Connection, report: str, site: SiteName, now: Instant) -> bool:
+    """Notes a report; False if it was noted before."""
+    if connection.execute(select(_reports.report).where(_reports.report == report)).first() is not None:
+        return False
+    connection.execute(delete(schema.reports).where(_reports.received_at < now - REMEMBERED_MS))
+    connection.execute(insert(schema.reports).values(report=report, site=site, received_at=now))
+    return True
+
+
+def newest_plan(connection: Connection) -> Plan | None:
+    """The plan that was made last."""
+    query = select(schema.plans.c.plan).order_by(schema.plans.c.seq.desc()).limit(1)
+    found = connection.execute(query).scalar_one_or_none()
+    return None if found is None else _PLAN.validate_python(json.loads(found))
+
+
+def keep_plan(connection: Connection, plan: Plan) -> None:
+    """Adds a plan to the record of plans."""
+    # Not pydantic's own JSON: that turns an infinite finish into null.
+    connection.execute(insert(schema.plans).values(made_at=plan.made_at, plan=json.dumps(asdict(plan))))
