@@ -308,16 +308,26 @@ def open_relay(directory: Path, url: str) -> Relay:
         raise UsageError(
             f"{url!r} is a mailbox; a relay needs the coordinator's own address.", "give --url https://..."
         )
-    clock, jitter = SystemClock(), random.Random().random
-    mailbox, forwarder = Mailbox(directory), Forwarder(url)
+    mailbox = Mailbox(directory)
+    forwarder, make_blobs = open_forwarding(url)
     return Relay(
         mailbox,
         forwarder,
-        lambda wait: BlobClient(url, clock, jitter, wait),
-        clock,
+        make_blobs,
+        SystemClock(),
         f"{os.getpid()}-{secrets.token_hex(4)}",
         socket.gethostname(),
     )
+
+
+def open_forwarding(url: str) -> tuple[Forwarder, MakeBlobs]:
+    """What passes requests on to the coordinator, and what makes clients for blobs.
+
+    Raises:
+        UsageError: `url` is no address of a coordinator.
+    """
+    clock, jitter = SystemClock(), random.Random().random
+    return Forwarder(url), lambda wait: BlobClient(url, clock, jitter, wait)
 
 
 # -- site ---------------------------------------------------------------------------------------------------------------
@@ -380,6 +390,7 @@ def open_site(
         return pause(seconds, stopping)
 
     way = Way(address, name, clock, entropy.random, wait)
+    weights = way if site.blobs is None else Way(site.blobs, name, clock, entropy.random, wait)
 
     def begin_heartbeat(session: SessionId, interval_ms: int) -> None:
         api = SiteApi(way.control(), FOREVER_S)
@@ -394,7 +405,7 @@ def open_site(
         name=SiteName(name),
         clock=clock,
         api=SiteApi(way.control(), FOREVER_S),
-        blobs=way.blobs(),
+        blobs=weights.blobs(),
         link=link,
         spool=spool,
         board=board,

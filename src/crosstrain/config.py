@@ -207,6 +207,8 @@ class SiteSection(Section):
 
     url: str | tuple[str, ...] = "http://127.0.0.1:8470"
     """Address of the coordinator; several, in a list or separated by commas, are tried in turn."""
+    blobs: str | tuple[str, ...] | None = None
+    """Address that weights go to and come from, if not `site.url`: for sites whose messages alone take another way."""
     dir: str = "sites"
     """Spool and checkpoints; the site's name is appended."""
     corpus: str | None = None
