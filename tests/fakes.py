@@ -34,6 +34,7 @@ from crosstrain.domain.permutation import epoch_order
 from crosstrain.domain.phase import digest_windows, sum_windows, window_numbers
 from crosstrain.storage import ledger_store, run_store
 from crosstrain.storage.database import Database, open_sqlite
+from crosstrain.storage.delta_file import Codec, DeltaWriter
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
 from crosstrain.wire import messages
@@ -119,6 +120,18 @@ def weights_bytes(tensors: Weights, directory: Path, dtype: DType = "F32") -> by
     with WeightsWriter(path, [Entry(name, dtype, array.shape) for name, array in tensors.items()]) as writer:
         for name, array in tensors.items():
             writer.write(name, array)
+    data = path.read_bytes()
+    path.unlink()
+    return data
+
+
+def delta_bytes(tensors: Weights, directory: Path, codec: Codec) -> bytes:
+    """The bytes of a delta's file."""
+    path = directory / "delta.safetensors"
+    model = [Entry(name, "F32", array.shape) for name, array in tensors.items()]
+    with DeltaWriter(path, model, codec) as writer:
+        for name, array in tensors.items():
+            writer.append(name, np.asarray(array, np.float32).reshape(-1))
     data = path.read_bytes()
     path.unlink()
     return data
@@ -243,6 +256,10 @@ class World:
 
     def put_weights(self, tensors: Weights, dtype: DType = "F32") -> Digest:
         return self.put(weights_bytes(tensors, self.directory, dtype))
+
+    def put_delta(self, tensors: Weights) -> Digest:
+        """A delta in the run's codec."""
+        return self.put(delta_bytes(tensors, self.directory, self.config.wire.delta))
 
     def site(self, name: str, **fields: Any) -> SiteDriver:
         """A registered site."""
@@ -409,7 +426,7 @@ class SiteDriver:
 
     def try_contribute(self, value: float = 0.5, blocks: int | None = None, **fields: Any) -> httpx.Response:
         assert self.lease is not None
-        delta = self.world.put_weights(weights(value), "BF16")
+        delta = self.world.put_delta(weights(value))
         return self.post(f"leases/{self.lease['token']}/contribution", **self.claim(delta, blocks, **fields))
 
     def release(self, reason: str = "no time left") -> httpx.Response:

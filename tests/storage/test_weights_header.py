@@ -36,7 +36,7 @@ def tensor(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict
         ({"a": tensor(shape=[-2])}, "a to have dtype"),
         ({"a": tensor(shape=[2.0])}, "a to have dtype"),
         ({"a": tensor(offsets=[0])}, "a to have dtype"),
-        ({"a": tensor(dtype="I64", shape=[1])}, "F32 or BF16, found I64"),
+        ({"a": tensor(dtype="I64", shape=[1])}, "one of F32, BF16, I8, U8, found I64"),
         ({"a": tensor(shape=[3])}, "at bytes 0 to 12, found 0 to 8"),
         ({"a": tensor(offsets=[4, 12])}, "at bytes 0 to 8, found 4 to 12"),
         ({"a": tensor(), "b": tensor()}, "at bytes 8 to 16, found 0 to 8"),

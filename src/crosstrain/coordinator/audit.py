@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection, RowMapping
 
+from crosstrain.config import WireSection
 from crosstrain.coordinator import publisher
 from crosstrain.domain.block import TRANSITIONS, BlockState, Corpus
 from crosstrain.domain.events import EventKind
@@ -280,12 +281,13 @@ def _blob_problems(story: _Story, objects: ObjectStore) -> Iterator[str]:
 
 def _replay_problems(story: _Story, objects: ObjectStore) -> Iterator[str]:
     """Recomputes each generation; yields one sentence per generation, empty if it came out bit-identical."""
+    wire = WireSection.model_validate(story.spec["wire"])
     for record in story.chain[1:]:
         rows = [row for row in story.contributions if row["generation"] == record.parent and row["accepted"]]
         assert record.eta is not None and record.beta is not None
         hyper = OuterHyperparameters(record.eta, record.beta)
         parent = story.chain[record.number - 1]
-        recipe = publisher.recipe_of(parent, rows, hyper, story.spec["wire"]["weights"])
+        recipe = publisher.recipe_of(parent, rows, hyper, wire)
         with tempfile.TemporaryDirectory() as scratch:
             try:
                 paths = publisher.merge(objects, recipe, Path(scratch))

@@ -15,6 +15,7 @@ from crosstrain.domain.ledger import contribute
 from crosstrain.errors import IntegrityError, Refused
 from crosstrain.outer.delta import DeltaSummary, summarize_delta
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.delta_file import DeltaFile
 from crosstrain.storage.weights_file import WeightsFile
 from crosstrain.wire import messages
 
@@ -135,7 +136,7 @@ def _judge(service: Service, connection: Connection, claim: Contribution, lease:
 
 
 def _look_at_delta(service: Service, claim: Contribution, base: Digest) -> DeltaSummary:
-    """Reads the delta once: shape for shape like the base, its norm, whether it is finite.
+    """Reads the delta once: of the run's codec, shape for shape like the base, its norm, whether it is finite.
 
     Raises:
         Refused: the blob is not there, or is no delta of this model.
@@ -146,18 +147,16 @@ def _look_at_delta(service: Service, claim: Contribution, base: Digest) -> Delta
         )
     try:
         with (
-            WeightsFile(service.objects.path(claim.delta)) as delta,
+            DeltaFile(service.objects.path(claim.delta), service.config.wire.delta) as delta,
             WeightsFile(service.objects.path(base)) as weights,
         ):
-            expected = [(entry.name, entry.shape) for entry in weights.entries]
-            found = [(entry.name, entry.shape) for entry in delta.entries]
-            if expected != found:
-                differing = next((pair for pair in zip(expected, found, strict=False) if pair[0] != pair[1]), None)
+            difference = delta.difference(weights.entries)
+            if difference:
                 raise Refused(
-                    f"The delta has {len(found)} tensors, the model {len(expected)}; first difference: {differing}.",
-                    "the site trains another model; check `model` in RUN.toml",
+                    f"The delta does not fit the model: {difference}.",
+                    "the site trains another model, or sends another codec; check `model` and `wire.delta` in RUN.toml",
                     kind="wrong-model",
                 )
-            return summarize_delta(delta.array(entry.name) for entry in delta.entries)
+            return summarize_delta(delta.pieces())
     except IntegrityError as error:
         raise Refused(f"The delta cannot be read: {error.message}", error.hint, kind="wrong-file") from error

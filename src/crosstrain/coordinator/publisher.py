@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, RowMapping
 
+from crosstrain.config import WireSection
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.events import EventKind
@@ -26,6 +27,7 @@ from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.outer.presets import hyperparameters
 from crosstrain.outer.weighted_merge import Workspace, merge_tensor, weigh
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.delta_file import DeltaFile
 from crosstrain.storage.object_store import ObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
 
@@ -37,17 +39,19 @@ class Recipe:
     Attributes:
         deltas: in the order of their tokens.
         tokens: weight of each delta.
-        wire: "bf16" or "fp32", the type of the file that sites download.
+        wire: types of the deltas and of the file that sites download.
     """
 
     parent: GenerationRecord
     deltas: tuple[Digest, ...]
     tokens: tuple[int, ...]
     hyper: OuterHyperparameters
-    wire: str
+    wire: WireSection
 
 
-def recipe_of(parent: GenerationRecord, rows: Sequence[RowMapping], hyper: OuterHyperparameters, wire: str) -> Recipe:
+def recipe_of(
+    parent: GenerationRecord, rows: Sequence[RowMapping], hyper: OuterHyperparameters, wire: WireSection
+) -> Recipe:
     """The recipe of the generation after `parent` from the stored contributions, in canonical order."""
     ordered = sorted(rows, key=lambda row: int(row["token"]))
     return Recipe(
@@ -65,13 +69,13 @@ def merge(objects: ObjectStore, recipe: Recipe, work: Path) -> dict[str, Path]:
     Memory is one workspace plus page cache, whatever the model's size and the number of deltas.
     """
     work.mkdir(parents=True, exist_ok=True)
-    names = ("master", "momentum") if recipe.wire == "fp32" else ("master", "momentum", "weights")
+    names = ("master", "momentum") if recipe.wire.weights == "fp32" else ("master", "momentum", "weights")
     paths = {name: work / f"{name}.safetensors" for name in names}
     parent = recipe.parent
     with ExitStack() as stack:
         master = stack.enter_context(WeightsFile(objects.path(parent.master)))
         momentum = stack.enter_context(WeightsFile(objects.path(parent.momentum))) if parent.momentum else None
-        deltas = [stack.enter_context(WeightsFile(objects.path(delta))) for delta in recipe.deltas]
+        deltas = [stack.enter_context(DeltaFile(objects.path(delta), recipe.wire.delta)) for delta in recipe.deltas]
         out = {
             name: stack.enter_context(WeightsWriter(path, _entries(master, "BF16" if name == "weights" else "F32")))
             for name, path in paths.items()
@@ -80,7 +84,7 @@ def merge(objects: ObjectStore, recipe: Recipe, work: Path) -> dict[str, Path]:
         for entry in master.entries:
             weights = master.array(entry.name)
             old = None if momentum is None else momentum.array(entry.name)
-            tensors = [delta.array(entry.name) for delta in deltas]
+            tensors = [delta.tensor(entry.name) for delta in deltas]
             for part in merge_tensor(weights, old, tensors, weighting, recipe.hyper, workspace):
                 out["master"].append(entry.name, part.weights)
                 out["momentum"].append(entry.name, part.momentum)
@@ -113,7 +117,7 @@ def publish_initial(service: Service, weights: Digest, now: Instant) -> Generati
 def publish(service: Service, parent: GenerationRecord, rows: Sequence[RowMapping], now: Instant) -> GenerationRecord:
     """Merges the accepted contributions of a closed round and publishes the next generation."""
     hyper = hyperparameters(service.outer, parent.global_step, service.config.total_steps, len(rows))
-    paths = merge(service.objects, recipe_of(parent, rows, hyper, service.config.wire.weights), service.work)
+    paths = merge(service.objects, recipe_of(parent, rows, hyper, service.config.wire), service.work)
     files = {name: service.objects.adopt(path) for name, path in paths.items()}
     record = GenerationRecord(
         number=Generation(parent.number + 1),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstrain.outer.outer_optimizer import Array
+from crosstrain.outer.encoding import BLOCK, Delta, Quantized, part_of, widen
 
 _CHUNK = 1 << 15  # elements; 384 KiB of buffers, so that both stay in a 512 KiB second-level cache
 
@@ -28,20 +28,22 @@ class DeltaSummary:
     max_abs: float
 
 
-def summarize_delta(arrays: Iterable[Array]) -> DeltaSummary:
-    """Reads float32 or bfloat16 arrays once, in chunks; sums squares in float64 (no overflow, no drift at 10^9 elements).
+def summarize_delta(arrays: Iterable[Delta]) -> DeltaSummary:
+    """Reads deltas once, in chunks; sums squares in float64 (no overflow, no drift at 10^9 elements).
 
     Args:
-        arrays: of any shape, C-contiguous (a view is taken; others are copied one array at a time).
+        arrays: of any shape, C-contiguous (a view is taken; others are copied one array at a time), or quantised. A scale
+            that is not finite makes its block so.
     """
     wide, squares = np.empty(_CHUNK, np.float32), np.empty(_CHUNK, np.float64)
     total, largest, finite = 0.0, 0.0, True
     for array in arrays:
-        flat = array.reshape(-1)
-        for begin in range(0, flat.size, _CHUNK):
-            chunk = flat[begin : begin + _CHUNK]
-            values, square = wide[: chunk.size], squares[: chunk.size]
-            np.copyto(values, chunk)
+        flat = array if isinstance(array, Quantized) else array.reshape(-1)
+        size = BLOCK * len(flat.scales) if isinstance(flat, Quantized) else flat.size
+        for begin in range(0, size, _CHUNK):
+            end = min(begin + _CHUNK, size)
+            values, square = wide[: end - begin], squares[: end - begin]
+            widen(part_of(flat, begin, end), values)
             magnitude = max(float(values.max()), -float(values.min()))  # max() of a chunk with a NaN is NaN
             if not math.isfinite(magnitude):
                 finite = False

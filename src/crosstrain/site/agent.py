@@ -104,7 +104,7 @@ class Agent:
             self._p.board.hold(Token(reply.kept[0].token))
         if pending and pending.token not in self._kept:
             self._machine.say(f"the work of lease {pending.token} came too late; its blocks were given back")
-            self._p.spool.forget()
+            self._p.spool.forget("unknown")
         self._p.begin_heartbeat(self._machine.session, reply.heartbeat_ms)
         return self._machine.go(self._boot)
 

@@ -6,6 +6,7 @@ Commands and answers are JSON objects, one a line:
     {"op": "load", "path": P, "generation": G}                      -> {"position": {...}}
     {"op": "run", "plan": {...}}                                    -> the fields of PhaseResult
     {"op": "export", "path": P, "base": P or null, "codec": C}      -> {"norm": x, "bytes": N}
+      with "residual": {"before": P or null, "after": P}               for codecs with error feedback
     {"op": "evaluate", "windows": N}                                -> {"nll": x, "tokens": N}
     {"op": "generate", "prompt": [...], "tokens": N, "temperature": x, "seed": N} -> {"tokens": [...]}
     {"op": "save", "directory": P}, {"op": "restore", "directory": P} -> {"position": {...}}
@@ -20,8 +21,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +31,14 @@ import numpy.typing as npt
 from crosstrain import errors
 from crosstrain.domain.phase import PhasePlan, PhaseProgress, PhaseResult, WindowRange
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, UsageError
+from crosstrain.site.residual import Residual
 from crosstrain.site.trainer import Command, Position, TensorSpec, Trainer, Watch
-from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
+from crosstrain.storage.delta_file import Codec, DeltaWriter
+from crosstrain.storage.weights_file import Entry, WeightsFile, WeightsWriter
 
-CODECS: Mapping[str, DType] = {"bf16": "BF16", "fp32": "F32"}
+CODECS: tuple[Codec, ...] = get_args(Codec)
 
-_CHUNK = 1 << 20  # elements; bounds what an export holds beside the tensor it was given
+_CHUNK = 1 << 18  # elements, whole blocks; bounds what an export holds beside the tensor it was given
 
 ANSWERED = (CrosstrainError, ValueError, OSError)
 """What a command may raise without ending the trainer's process: every rank raises one of these or none does."""
@@ -59,7 +63,8 @@ def perform(trainer: Trainer, command: Command, watch: Watch, writes: bool) -> d
         case {"op": "run", "plan": plan}:
             return dataclasses.asdict(trainer.run(plan_from_json(plan), watch))
         case {"op": "export", "path": path, "base": base, "codec": codec}:
-            return _export(trainer, Path(path), base and Path(base), codec, writes)
+            files = DeltaFiles(path, base, **command.get("residual", {}))
+            return _export(trainer, files, codec, writes)
         case {"op": "evaluate", "windows": windows}:
             nll, counted = trainer.evaluate(windows)
             return {"nll": nll, "tokens": counted}
@@ -85,17 +90,25 @@ def _initialise(trainer: Trainer, seed: int, path: Path, writes: bool) -> dict[s
     return {"bytes": path.stat().st_size}
 
 
-def _export(trainer: Trainer, path: Path, base: Path | None, codec: str, writes: bool) -> dict[str, Any]:
-    """Writes the weights, or what they are more than `base`. The norm is of the float32 values, before rounding."""
-    dtype = CODECS.get(codec)
-    if dtype is None:
+class DeltaFiles(NamedTuple):
+    """What an export reads and writes: the delta, what it is less of, the residuals of the last delta and of this one."""
+
+    path: str
+    base: str | None
+    before: str | None = None
+    after: str | None = None
+
+
+def _export(trainer: Trainer, files: DeltaFiles, codec: str, writes: bool) -> dict[str, Any]:
+    """Writes the weights, or what they are more than the base. The norm is of the float32 values, before they are encoded."""
+    if codec not in CODECS:
         raise ValueError(f"expected a codec of {sorted(CODECS)}, found {codec}")
     if not writes:
         trainer.export(_ignore)
         return {}
-    delta = _Delta(trainer.manifest, path, base, dtype)
+    delta = _Delta(trainer.manifest, files, codec)
     trainer.export(delta.take)
-    return {"norm": delta.finish(), "bytes": path.stat().st_size}
+    return {"norm": delta.finish(), "bytes": Path(files.path).stat().st_size}
 
 
 def _ignore(name: str, tensor: npt.NDArray[np.float32]) -> None:
@@ -103,15 +116,19 @@ def _ignore(name: str, tensor: npt.NDArray[np.float32]) -> None:
 
 
 class _Delta:
-    """A sink that writes tensors, less those of a base file, a chunk at a time.
+    """A sink that encodes tensors, less those of a base file, a chunk at a time.
 
     It never raises in the middle of an export: the other ranks go on to the next tensor, so this one has to as well.
     """
 
-    def __init__(self, manifest: tuple[TensorSpec, ...], path: Path, base: Path | None, dtype: DType) -> None:
+    def __init__(self, manifest: tuple[TensorSpec, ...], files: DeltaFiles, codec: Codec) -> None:
         self._manifest = manifest
-        self._writer = WeightsWriter(path, [Entry(spec.name, dtype, spec.shape) for spec in manifest])
-        self._base_path = base
+        model = [Entry(spec.name, "F32", spec.shape) for spec in manifest]
+        self._stack = ExitStack()
+        self._writer = DeltaWriter(Path(files.path), model, codec)
+        before = Path(files.before) if files.before else None
+        self._residual = Residual(before, Path(files.after), model) if files.after else None
+        self._base_path = files.base and Path(files.base)
         self._base: WeightsFile | None = None
         self._square = 0.0
         self._failure: Exception | None = None
@@ -123,20 +140,20 @@ class _Delta:
     def finish(self) -> float:
         """The norm of all that was written; raises what went wrong on the way."""
         failure = self._failure
-        self._writer.__exit__(type(failure) if failure else None, failure, None)
-        if self._base:
-            self._base.close()
+        self._stack.__exit__(type(failure) if failure else None, failure, None)
         if failure:
             raise failure
         return math.sqrt(self._square)
 
     def _begin(self) -> None:
         if self._base_path:
-            self._base = WeightsFile(self._base_path)
+            self._base = self._stack.enter_context(WeightsFile(self._base_path))
             found = {entry.name: entry.shape for entry in self._base.entries}
             if found != {spec.name: spec.shape for spec in self._manifest}:
                 raise IntegrityError(f"{self._base_path}: expected the tensors of the weights held, found others.")
-        self._writer.__enter__()
+        self._stack.enter_context(self._writer)
+        if self._residual:
+            self._stack.enter_context(self._residual)
 
     def _write(self, name: str, flat: npt.NDArray[np.float32]) -> None:
         base = self._base.array(name).reshape(-1) if self._base else None
@@ -145,7 +162,11 @@ class _Delta:
             if base is not None:
                 piece = piece - base[begin : begin + _CHUNK].astype(np.float32)
             self._square += float(np.square(piece, dtype=np.float64).sum())
-            self._writer.append(name, piece)
+            if self._residual is None:
+                self._writer.append(name, piece)
+            else:
+                piece = self._residual.add(name, piece)
+                self._residual.keep(name, piece, self._writer.append(name, piece))
 
     def _guard(self, action: Callable[[], None]) -> None:
         if self._failure is None:

@@ -22,7 +22,7 @@ from crosstrain.errors import Refused
 from crosstrain.site.commands import plan_to_json, result_from_json
 from crosstrain.site.machine import Machine, Parts, Pause, Stage
 from crosstrain.site.order import first_blocks
-from crosstrain.site.spool import Partial
+from crosstrain.site.spool import Fate, Partial
 from crosstrain.site.walltime import Pace, must_stop
 from crosstrain.storage.object_store import digest_file
 from crosstrain.wire import messages
@@ -197,7 +197,15 @@ class InnerPhase:
             path=str(self._p.spool.delta),
             base=str(self._p.spool.base(self._base)),
             codec=self._p.config.wire.delta,
+            **self._residual_files(),
         )
+
+    def _residual_files(self) -> dict[str, Any]:
+        """The part of "export" about error feedback, for the codecs that leave something out."""
+        if self._p.config.wire.delta not in ("int8", "int4"):
+            return {}
+        before, after = self._p.spool.residual, self._p.spool.next_residual
+        return {"residual": {"before": str(before) if before else None, "after": str(after)}}
 
     def _exported(self, _value: dict[str, Any]) -> Pause:
         assert self._lease is not None
@@ -214,7 +222,8 @@ class InnerPhase:
             loss=done.losses[-1] if done.losses else None,
             seconds=done.seconds,
         )
-        self._p.spool.remember(Token(self._lease.token), contribution)
+        residual = self._p.spool.next_residual if self._residual_files() else None
+        self._p.spool.remember(Token(self._lease.token), contribution, residual)
         return self._machine.go(self.send_pending)
 
     # -- ending -----------------------------------------------------------------------------------------------------
@@ -228,17 +237,18 @@ class InnerPhase:
         request = pending.contribution.model_copy(update={"session": self._machine.session})
         delta, deadline_s = Digest(request.delta), self._p.api.deadline_s
         self._p.blobs.upload(self._p.spool.delta, delta, deadline_s, self._p.shows(Phase.UPLOADING))
+        fate: Fate = "refused"
         try:
             reply = self._p.api.contribute(token, request)
-            outcome = "accepted" if reply.accepted else "refused"
-            self._machine.say(f"contribution of lease {token} {outcome}: {reply.reason}")
+            fate = "accepted" if reply.accepted else "refused"
+            self._machine.say(f"contribution of lease {token} {fate}: {reply.reason}")
         except Refused as error:
             # Anything else, a login page of a proxy for example, is no judgement: the work stays in the spool.
             if not error.kind.startswith(FINAL_REFUSALS):
                 raise
             self._machine.say(f"contribution of lease {token} refused: {error}")
             self._p.api.release(token, self._machine.session, f"refused: {error.message}"[:LONGEST_REASON])
-        self._p.spool.forget()
+        self._p.spool.forget(fate)
         self.contributed += 1
         if self._trained_at is not None:
             self.pace = self.pace.after(closing_s=self._p.clock.perf() - self._trained_at)

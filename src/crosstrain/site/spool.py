@@ -4,6 +4,8 @@ DIR/NAME/
   note.json                 what must survive a crash of the agent (`Note`)
   base-DIGEST.safetensors   the generation that training starts from
   delta.safetensors         the newest delta, until it is contributed
+  residual-1.safetensors    what the last accepted delta left out (residual.py), and what the newest one would;
+  residual-2.safetensors    the note says which is which, so that it changes in one step with the fate of the delta
   checkpoint-N/             weights, inner optimiser state, position; the newest complete one counts
   trainer.log, windows-R.log
 """
@@ -14,6 +16,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -26,6 +29,10 @@ from crosstrain.wire.messages import ContributionRequest, LeaseInfo
 
 KEPT_CHECKPOINTS = 2
 CHECKPOINT = "checkpoint-"
+RESIDUALS = ("residual-1.safetensors", "residual-2.safetensors")
+
+Fate = Literal["accepted", "refused", "unknown"]
+"""What became of a contribution."""
 
 
 class Pending(BaseModel):
@@ -35,6 +42,8 @@ class Pending(BaseModel):
 
     token: int
     contribution: ContributionRequest
+    residual: str = ""
+    """File of what the delta left out, which counts if it is accepted."""
 
 
 class Partial(BaseModel):
@@ -64,6 +73,8 @@ class Note(BaseModel):
     """How many were ever made; the next one gets this number."""
     pending: Pending | None = None
     partial: Partial | None = None
+    residual: str = ""
+    """File of what the deltas accepted so far left out; empty: nothing."""
 
 
 class Spool:
@@ -130,9 +141,20 @@ class Spool:
         names = (path.name.removeprefix(CHECKPOINT) for path in self.directory.glob(f"{CHECKPOINT}*"))
         return [int(name) for name in names if name.isdecimal()]
 
-    def remember(self, token: Token, contribution: ContributionRequest) -> None:
-        """Notes finished work before it is sent."""
-        pending = Pending(token=token, contribution=contribution)
+    @property
+    def residual(self) -> Path | None:
+        """What the last accepted delta left out."""
+        return self.directory / self.note.residual if self.note.residual else None
+
+    @property
+    def next_residual(self) -> Path:
+        """Where to write what the next delta leaves out; never over the one that counts."""
+        first, second = (self.directory / name for name in RESIDUALS)
+        return second if self.residual == first else first
+
+    def remember(self, token: Token, contribution: ContributionRequest, residual: Path | None = None) -> None:
+        """Notes finished work before it is sent; `residual` is what its delta left out."""
+        pending = Pending(token=token, contribution=contribution, residual=residual.name if residual else "")
         self.write(self.note.model_copy(update={"pending": pending, "partial": None}))
 
     def remember_partial(self, partial: Partial) -> None:
@@ -144,10 +166,19 @@ class Spool:
         if self.note.partial is not None:
             self.write(self.note.model_copy(update={"partial": None}))
 
-    def forget(self) -> None:
-        """The coordinator answered: nothing is pending."""
-        self.write(self.note.model_copy(update={"pending": None}))
+    def forget(self, fate: Fate) -> None:
+        """Nothing is pending any more, and the residual is what the fate of the delta makes it.
+
+        Accepted: what it left out. Refused: as before, for nothing of it counts. Unknown, because the lease was over before
+        the answer came: none, because both could be wrong, and then something would be sent twice.
+        """
+        pending = self.note.pending
+        residual = {"accepted": pending.residual if pending else "", "refused": self.note.residual, "unknown": ""}[fate]
+        self.write(self.note.model_copy(update={"pending": None, "residual": residual}))
         self.delta.unlink(missing_ok=True)
+        for name in RESIDUALS:
+            if name != residual:
+                (self.directory / name).unlink(missing_ok=True)
 
     def write(self, note: Note) -> None:
         """Replaces the note, durably."""

@@ -1,4 +1,4 @@
-"""safetensors files of float32 and bfloat16 tensors, written as a stream and read through a memory map.
+"""safetensors files, written as a stream and read through a memory map.
 
 The writer never holds more than one chunk besides what it is given, and the reader holds nothing: both work on models
 larger than the machine's memory. Any safetensors library reads these files (weights_header.py).
@@ -61,7 +61,7 @@ class WeightsWriter:
         """Writes a whole tensor.
 
         Args:
-            array: float32 (or already bfloat16, for a BF16 entry) of exactly the entry's shape.
+            array: of the entry's type, or float32 for a BF16 entry; of exactly the entry's shape.
         """
         entry = self._current(name)
         if self._filled or array.shape != entry.shape:
@@ -75,7 +75,7 @@ class WeightsWriter:
         """Writes the next elements of a tensor in row-major order.
 
         Args:
-            chunk: [any length] float32 (or already bfloat16, for a BF16 entry); not kept.
+            chunk: [any length] of the entry's type, or float32 for a BF16 entry; not kept.
         """
         entry = self._current(name)
         dtype = NUMPY_TYPES[entry.dtype]
@@ -83,8 +83,9 @@ class WeightsWriter:
             raise ValueError(
                 f"{name}: expected a flat chunk of at most {entry.size - self._filled} elements, found {chunk.shape}"
             )
-        if chunk.dtype not in (np.float32, dtype):
-            raise ValueError(f"{name}: expected float32 or {dtype} elements, found {chunk.dtype}")
+        rounded = entry.dtype == "BF16" and chunk.dtype == np.float32
+        if not rounded and chunk.dtype != dtype:
+            raise ValueError(f"{name}: expected {dtype} elements, found {chunk.dtype}")
         with disk_faults(self.path):
             self._put(chunk, dtype)
         self._filled += chunk.size
@@ -178,7 +179,7 @@ class WeightsFile:
         self._data: Array | None = np.frombuffer(mapped, np.uint8)[header.data_begin :]
 
     def array(self, name: str) -> Array:
-        """The tensor as a view: float32 or ml_dtypes.bfloat16, of the entry's shape.
+        """The tensor as a view, of the entry's type and shape.
 
         Raises:
             KeyError: no such tensor.

@@ -21,9 +21,15 @@ import numpy as np
 
 from crosstrain.errors import IntegrityError
 
-DType = Literal["F32", "BF16"]
+DType = Literal["F32", "BF16", "I8", "U8"]
 
-NUMPY_TYPES: Mapping[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "BF16": np.dtype(ml_dtypes.bfloat16)}
+NUMPY_TYPES: Mapping[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I8": np.dtype(np.int8),
+    "U8": np.dtype(np.uint8),
+}
+"""The last two hold the steps of a quantised delta (delta_file.py)."""
 
 _ALIGNMENT = 64  # a cache line; also enough for every vector instruction
 _LARGEST_HEADER = 100_000_000  # the safetensors library refuses more
@@ -138,7 +144,7 @@ def _parse_entry(path: Path, name: str, fields: Any) -> tuple[Entry, int, int]:
     match fields:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)]}:
             if dtype not in NUMPY_TYPES:
-                raise _damaged(path, f"{name} to be F32 or BF16", dtype)
+                raise _damaged(path, f"{name} to be one of {', '.join(NUMPY_TYPES)}", dtype)
             if all(type(extent) is int and extent >= 0 for extent in shape):
                 return Entry(name, cast(DType, dtype), tuple(shape)), begin, end
     raise _damaged(path, f"{name} to have dtype, shape and two data_offsets", repr(fields)[:120])
