@@ -90,20 +90,32 @@ def spawn(argv: Sequence[str], *, env: Mapping[str, str] | None = None, log: Pat
     return Child(process)
 
 
-def run(argv: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = None) -> Completed:
+class DeadlinePassed(EnvironmentFault):
+    """A program did not end in time and was ended."""
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Completed:
     """Runs a program to its end, however that is; bytes that are not UTF-8 are replaced.
 
     Args:
         timeout: seconds after which its whole group is ended.
         env: added to this process's environment.
+        environment: the whole environment, in the place of this process's.
 
     Raises:
-        EnvironmentFault: the program does not exist or may not be run, or did not end in time.
+        DeadlinePassed: it did not end in time.
+        EnvironmentFault: the program does not exist or may not be run.
     """
     try:
         process = subprocess.Popen(
             list(argv),
-            env={**os.environ, **(env or {})},
+            env={**(os.environ if environment is None else environment), **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -116,7 +128,7 @@ def run(argv: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = 
             stdout, stderr = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             Child(process).kill_group()
-            raise EnvironmentFault(
+            raise DeadlinePassed(
                 f"{' '.join(argv)} did not end within {timeout:g} s.",
                 "see whether the machine or its scheduler is stuck",
             ) from None

@@ -9,7 +9,7 @@ from crosstrain.batch.printed import Output, clean
 from crosstrain.batch.readings import Failure, Listing, Problem, Retry, Scope
 from crosstrain.batch.times import duration_s
 
-_JOB = re.compile(r"job '?([\w.\[\]-]+)'? requires (\d+) procs? for +([\d:]+)", re.IGNORECASE)
+_JOB = re.compile(r"job '?([\w.\[\]-]+)'? requires (\d+) proc(?:essor)?s? for +([\d:]+)", re.IGNORECASE)
 _START = re.compile(r"start in +(-?)([\d:]+) +on +(\S.*\S)", re.IGNORECASE)
 _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
@@ -37,9 +37,14 @@ def read_showstart(output: Output) -> Listing[ShowStart]:
     if job is None:
         lines = text.strip().splitlines()
         return Listing((), (Problem(1, lines[-1].strip(), "no job in it"),) if lines else (), failure)
-    wait = None if start is None else (0 if start[1] else duration_s(start[2]))
-    row = ShowStart(job[1], wait, start[3] if start else None, int(job[2]), duration_s(job[3]))
+    wait = None if start is None else (0 if start[1] else _duration_s(start[2]))
+    row = ShowStart(job[1], wait, start[3] if start else None, int(job[2]), _duration_s(job[3]))
     return Listing((row,), (), failure)
+
+
+def _duration_s(text: str) -> int | None:
+    days, colon, rest = text.partition(":")
+    return duration_s(f"{days}-{rest}" if colon and rest.count(":") == 2 else text)
 
 
 def _failure(output: Output) -> Failure:

@@ -164,7 +164,7 @@ def _row_pattern(columns: Sequence[str]) -> re.Pattern[str]:
     special = {
         "name": r"(.*?)",
         "reason": r"(.*?)",
-        "state": r"([A-Za-z][\w*~#%$@!+^-]*)",
+        "state": r"([A-Za-z][\w*~#%$@!+^-]*|n/a)",
         "start": f"({_TIME})",
         "end": f"({_TIME})",
         "submit": f"({_TIME})",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC
 
+from crosstrain.batch.flux import read_submission as read_flux
+from crosstrain.batch.pbs.refusals import read_qsub
 from crosstrain.batch.printed import Output
-from crosstrain.batch.readings import JobState, Limits, NodeRow, PartitionLimits, PartitionRow, Reservation
+from crosstrain.batch.readings import JobState, Limits, NodeRow, Outcome, PartitionLimits, PartitionRow, Reservation
 from crosstrain.batch.slurm import limits as slurm_limits
 from crosstrain.batch.slurm import nodes as slurm_nodes
 from crosstrain.batch.slurm.accounting import accounting_table, counts_for_usage, histories, read_accounting
-from crosstrain.batch.slurm.job_rows import CODES
 from crosstrain.batch.slurm.queue import columns_of, queue_table, read_queue
 from crosstrain.batch.slurm.submission import read_probe, read_submission
 from crosstrain.cli.parse_documents import (
@@ -52,18 +53,23 @@ def testonly(output: Output, context: Context) -> Document:
 
 
 def submit(output: Output, _context: Context) -> Document:
-    """`sbatch`, `srun` or `salloc`."""
-    return submission_document(read_submission(output))
+    """`sbatch`, `srun` or `salloc`; an output of `qsub` or `flux batch` is told by its words."""
+    found = read_submission(output)
+    if found.outcome is Outcome.UNPARSEABLE:
+        for read in (read_qsub, read_flux):
+            other = read(output)
+            if other.outcome is not Outcome.UNPARSEABLE:
+                return submission_document(other)
+    return submission_document(found)
 
 
 def squeue(output: Output, context: Context) -> Document:
     """`squeue`, `squeue --start`."""
     given = columns_of(context.columns) if context.columns else ()
     listing = read_queue(output, context.zone, context.now, given)
-    codes = {long: code for code, long in CODES.items()}
     rows = [
         {
-            **job_document(row, codes.get(row.state_word, row.state_word)),
+            **job_document(row, row.state_word),
             "time_used_s": row.elapsed_s,
             "sched_nodes": list(row.sched_nodes) or None,
             "priority": row.priority,

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from itertools import zip_longest
 from typing import Any
 
 from crosstrain.batch.pbs.refusals import refused_by
@@ -137,7 +138,7 @@ def _json_jobs(text: str) -> Iterator[tuple[int, str, dict[str, str]]]:
 
 def _json_pieces(text: str) -> Iterator[tuple[int, str, dict[str, str]]]:
     places = list(_JSON_JOB.finditer(text))
-    for place, following in zip(places, [*places[1:], None], strict=True):
+    for place, following in zip_longest(places, places[1:]):
         piece = text[place.end() : following.start() if following else len(text)]
         attributes = dict(re.findall(r'"([\w.]+)"\s*:\s*"?([^"{}\n,][^"\n]*?)"?,?\s*\n', piece))
         resources = re.search(r'"Resource_List"\s*:\s*\{([^}]*)\}', piece)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 
 from crosstrain.batch.printed import Output
 from crosstrain.batch.readings import Failure, JobRow, JobState, Listing, Problem, Retry, Scope
@@ -22,6 +23,7 @@ FIELDS = (
     "JobIDRaw", "State", "Submit", "Eligible", "Start", "End", "ElapsedRaw", "TimelimitRaw", "NNodes", "Partition",
     "User", "Reason",
 )  # fmt: skip
+COLUMNS = tuple(NAMES[field.lower()] for field in FIELDS)
 
 
 def accounting_command(
@@ -120,4 +122,4 @@ def read_accounting(
 
 def accounting_table(output: Output, given: Sequence[str] = ()) -> Table:
     """The rows as text."""
-    return read_table(output.stdout, NAMES, guess_columns, given=given, error=is_message)
+    return read_table(output.stdout, NAMES, partial(guess_columns, own=COLUMNS), given=given, error=is_message)

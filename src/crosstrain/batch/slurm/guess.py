@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from crosstrain.batch.readings import JobState
 from crosstrain.batch.slurm.job_rows import CODES, MEANING, is_job_id, is_step, state_of
 from crosstrain.batch.times import UNSET, Timestamp, duration_s, is_unlimited, timestamp
 
@@ -17,9 +18,15 @@ _NO_LIMIT = ("not_set", "invalid", "partition_limit")
 Cells = Sequence[Sequence[str]]
 
 
-def guess_columns(rows: Cells) -> list[str]:
-    """Canonical columns of rows about jobs; ``-`` for what could not be told. Empty where no column holds job ids."""
+def guess_columns(rows: Cells, own: Sequence[str] = ()) -> list[str]:
+    """Canonical columns of rows about jobs; ``-`` for what could not be told. Empty where no column holds job ids.
+
+    Args:
+        own: the columns of our own command, taken if the rows have that shape.
+    """
     width = max((len(row) for row in rows), default=0)
+    if own and width == len(own) and all(_is_own(row, own) for row in rows if len(row) == width):
+        return list(own)
     table = [[cell.strip() for cell in row] + [""] * (width - len(row)) for row in rows]
     names = ["-"] * width
     _name_ids(table, names)
@@ -29,9 +36,14 @@ def guess_columns(rows: Cells) -> list[str]:
     allocations = [row for row in table if not is_step(row[names.index("id")])]
     _name_times(allocations, names)
     _name_durations(allocations, table, names)
+    _name_raw_durations(allocations, names)
     _name_reason(allocations, names)
     _name_nodes(allocations, names)
     return names
+
+
+def _is_own(row: Sequence[str], own: Sequence[str]) -> bool:
+    return is_job_id(row[0]) and _is_state(row[own.index("state")])
 
 
 def _column(rows: Cells, index: int) -> list[str]:
@@ -46,20 +58,25 @@ def _name_ids(table: Cells, names: list[str]) -> None:
     found = _free(table, names, lambda cells: all(is_job_id(cell) for cell in cells))
     # A column with arrays, components or steps is an id for certain; otherwise the first, largest numbers.
     marked = [index for index in found if any(not cell.isdecimal() for cell in _column(table, index))]
-    wide = [index for index in found if any(len(cell) > 3 for cell in _column(table, index))]
-    for index in (marked or wide or found)[:1]:
+    wide = [index for index in found if all(len(cell) > 3 for cell in _column(table, index))]
+    distinct = [index for index in found if len(set(_column(table, index))) == len(table)]
+    for index in (marked or wide or distinct or found)[:1]:
         names[index] = "id"
 
 
 def _name_state(table: Cells, names: list[str]) -> None:
     def share(cells: list[str]) -> float:
-        return sum(state_of(cell)[1] in MEANING or cell.upper() in CODES for cell in cells if cell) / (len(cells) or 1)
+        return sum(_is_state(cell) for cell in cells) / (len(cells) or 1)
 
     best = max(
         (index for index, name in enumerate(names) if name == "-"), key=lambda i: share(_column(table, i)), default=None
     )
     if best is not None and share(_column(table, best)) >= 0.5:
         names[best] = "state"
+
+
+def _is_state(cell: str) -> bool:
+    return cell in CODES or state_of(cell)[1].upper() in MEANING
 
 
 def _is_time(cell: str) -> bool:
@@ -129,11 +146,30 @@ def _elapsed(rows: Cells, names: Sequence[str], found: Sequence[int]) -> int | N
         for index in found:
             if any(span > 0 and _duration(row[index]) == span for row, span in spans):
                 return index
-    pending = "state" in names and all(state_of(row[names.index("state")])[1] == "PENDING" for row in rows)
+    pending = "state" in names and all(state_of(row[names.index("state")])[0] is JobState.PENDING for row in rows)
     if pending or len(found) > 1:
         zeros = [index for index in found if any(_duration(cell) == 0 for cell in _column(rows, index))]
         return zeros[0] if zeros else (found[0] if len(found) > 2 else None)
     return found[0] if not _is_limit(rows, (), found[0]) else None
+
+
+def _name_raw_durations(rows: Cells, names: list[str]) -> None:
+    """ElapsedRaw is the column that equals end minus start, TimelimitRaw the number behind it."""
+    if "elapsed" in names or "start" not in names or "end" not in names:
+        return
+    spans = [
+        end.after(start)
+        if (start := timestamp(row[names.index("start")])) and (end := timestamp(row[names.index("end")]))
+        else None
+        for row in rows
+    ]
+    for index in _free(rows, names, lambda cells: all(cell.isdecimal() for cell in cells)):
+        pairs = list(zip(_column(rows, index), spans, strict=True))
+        if any(span is not None for span in spans) and all(span is None or int(cell) == span for cell, span in pairs):
+            names[index] = "elapsed_s"
+            if index + 1 < len(names) and names[index + 1] == "-":
+                names[index + 1] = "limit_min"
+            return
 
 
 def _is_limit(rows: Cells, steps: Cells, index: int) -> bool:

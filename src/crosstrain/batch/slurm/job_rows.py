@@ -54,14 +54,12 @@ _LARGEST_ARRAY = 1_000_000
 
 
 def state_of(text: str) -> tuple[JobState, str]:
-    """Meaning and long word of a state as Slurm prints it: codes, "CANCELLED by 1000", words cut off with a plus."""
+    """Meaning and word of a state as Slurm prints it: codes, "CANCELLED by 1000", words cut off with a plus."""
     words = text.split()
     word = words[0] if words else ""
-    word = CODES.get(word, word).upper()
-    if word.endswith("+"):
-        word = next((long for long in MEANING if long.startswith(word[:-1])), word)
-    meaning = MEANING.get(word, JobState.UNKNOWN)
-    return meaning, word
+    if len(word) > 3 and word.endswith("+"):
+        word = next((long for long in MEANING if long.startswith(word[:-1].upper())), word)
+    return MEANING.get(CODES.get(word, word).upper(), JobState.UNKNOWN), word
 
 
 def is_step(id_text: str) -> bool:
@@ -125,7 +123,7 @@ def _reason(cells: Mapping[str, str]) -> str | None:
     reason = cells.get("reason") or (where if where.startswith("(") else "")
     if reason.startswith("("):
         reason = reason[1:].removesuffix(")")
-    return reason or None
+    return None if reason.lower() in ("", "none") else reason
 
 
 def _array(text: str) -> ArrayTasks | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
+from itertools import zip_longest
 
 from crosstrain.batch.nodelist import expand
 from crosstrain.batch.printed import Output, numbered_lines
@@ -136,7 +137,7 @@ def _records(text: str, first: str) -> Iterator[tuple[int, dict[str, str]]]:
     begun = 0
     for number, line in numbered_lines(text):
         pairs = list(_PAIR.finditer(line))
-        for found, following in zip(pairs, [*pairs[1:], None], strict=True):
+        for found, following in zip_longest(pairs, pairs[1:]):
             if found[1] == first and record:
                 yield begun, record
                 record = {}

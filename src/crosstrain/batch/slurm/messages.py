@@ -9,7 +9,7 @@ from crosstrain.batch.readings import Failure
 from crosstrain.batch.slurm.submission import refused_by
 
 _MESSAGE = re.compile(
-    r"\s*(?:(?:squeue|sacct|sinfo|scontrol|sacctmgr|scancel)[\w.-]*: |slurm_load_\w+(?: error)?: |slurm_\w+ error: )",
+    r"\s*(?:(?:squeue|sacct|sinfo|scontrol|sacctmgr|scancel)[\w.-]*: |slurm_load_\w+(?: error)?: |slurm_\w+ error: |Slurm accounting storage)",
     re.I,
 )
 

@@ -26,7 +26,7 @@ NAMES = {
     "tmp_disk": "tmp_disk", "weight": "weight", "avail_fe": "features", "avail_features": "features",
     "active_features": "features", "reason": "reason", "gres": "gres", "gres_used": "gres_used",
     "gresused": "gres_used", "free_mem": "free_mem", "cpu_load": "cpu_load", "user": "user", "timestamp": "start",
-    "root": "root", "oversubs": "oversubs", "groups": "groups", "job_size": "job_size", "prio_tier": "prio",
+    "resv_name": "resv", "start_time": "start", "end_time": "end", "duration": "duration", "root": "root", "oversubs": "oversubs", "groups": "groups", "job_size": "job_size", "prio_tier": "prio",
 }  # fmt: skip
 
 FLAGS = {
@@ -37,6 +37,7 @@ FLAGS = {
 
 _GPU = re.compile(r"gpu(?::([A-Za-z][\w.-]*))?:(\d+)")
 _STATE = re.compile(r"([A-Za-z_]+(?:\+[A-Za-z_]+)*)([*~#%$@^!-]*)")
+_NODE_LIST = re.compile(r"[A-Za-z][\w.-]*\d(?:,.*)?|[A-Za-z][\w.-]*\[[\d,-]+\].*")
 _COUNTS = re.compile(r"(\d+)/(\d+)/(\d+)/(\d+)")
 _LIMIT = re.compile(r"infinite|unlimited|(?:\d+-)?\d+:\d\d(?::\d\d)?", re.IGNORECASE)
 
@@ -122,13 +123,15 @@ def _gpus(gres: str) -> tuple[str | None, int | None]:
 
 def _guess(rows: Sequence[Sequence[str]]) -> list[str]:
     width = max((len(row) for row in rows), default=0)
+    if width == len(FIELDS) and all(len(row) == width and row[1] in ("up", "down", "drain", "inact") for row in rows):
+        return [column for _, column in FIELDS]
     names = ["-"] * width
     for index in range(width):
         cells = [row[index].strip() for row in rows if index < len(row)]
         for name, fits in (
             ("gres_used", lambda cell: "IDX:" in cell or ("gpu:" in cell and "gres" in names)),
             ("gres", lambda cell: "gpu:" in cell or cell == "(null)"),
-            ("counts", _COUNTS.fullmatch),
+            ("counts", lambda cell: "nodes" not in names and _COUNTS.fullmatch(cell)),
             ("avail", lambda cell: cell.lower() in ("up", "down", "drain", "inact", "inactive")),
             ("limit", _LIMIT.fullmatch),
             ("nodes", str.isdecimal),
@@ -140,8 +143,10 @@ def _guess(rows: Sequence[Sequence[str]]) -> list[str]:
     if width and names[0] == "-":
         # Nothing but a partition's row says up or down, or how long its jobs may be.
         names[0] = "partition" if {"avail", "limit", "counts"} & set(names) else "node"
-    if width > 1 and names[-1] == "-":
-        names[-1] = "nodelist"
+    for index in range(1, width):
+        if names[index] == "-" and all(_NODE_LIST.fullmatch(row[index].strip()) for row in rows if index < len(row)):
+            names[index] = "nodelist"
+            break
     return names
 
 

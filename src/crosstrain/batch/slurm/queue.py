@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
+from functools import partial
 
 from crosstrain.batch.printed import Output
 from crosstrain.batch.readings import JobRow, Listing, Problem
@@ -30,6 +31,7 @@ LETTERS = {
 }  # fmt: skip
 """All format letters that are read, for outputs of foreign formats."""
 
+COLUMNS = tuple(column for _, column in FIELDS)
 FORMAT = SEPARATOR.join(letter for letter, _ in FIELDS)
 
 
@@ -63,7 +65,7 @@ def read_queue(
 
 def queue_table(output: Output, given: Sequence[str] = ()) -> Table:
     """The rows as text."""
-    return read_table(output.stdout, NAMES, guess_columns, given=given, error=is_message)
+    return read_table(output.stdout, NAMES, partial(guess_columns, own=COLUMNS), given=given, error=is_message)
 
 
 def columns_of(text: str) -> list[str]:

@@ -27,6 +27,7 @@ _SENTENCES: tuple[tuple[str, str, Retry, Scope], ...] = (
     ("message send failure", "controller_unreachable", _L, _SITE),
     ("unexpected message received", "controller_unreachable", _L, _SITE),
     ("standby mode", "controller_unreachable", _L, _SITE),
+    ("problem talking to the database", "accounting_unreachable", _L, _SITE),
     ("connection refused", "controller_unreachable", _L, _SITE),
     ("temporarily unable to accept job", "try_again", _L, _SITE),
     ("resource temporarily unavailable", "try_again", _L, _SITE),

@@ -25,7 +25,11 @@ _START = re.compile(
     re.IGNORECASE,
 )
 _PREEMPTS = re.compile(r"^\W*preempts: *(.*)$", re.IGNORECASE)
-_SUBMITTED = re.compile(r"submitted batch job (\d+)(?: on cluster (\S+))?", re.IGNORECASE)
+_SUBMITTED = re.compile(
+    r"(?:submitted batch job|granted job allocation|pending job allocation) (\d+)(?: on cluster (\S+))?"
+    r"|(?<!\S)job (\d+) (?:queued and waiting|has been allocated)",
+    re.IGNORECASE,
+)
 _PARSABLE = re.compile(r"(\d+)(?:;([\w.-]+))?")
 _REFUSED = re.compile(
     r"(?:allocation failure|batch job submission failed|unable to allocate resources|job submit/allocate failed)"
@@ -66,6 +70,8 @@ def read_probe(output: Output, zone: tzinfo | None = None, now: datetime | None 
     lines = _sort(output)
     if lines.refusals or output.exit_code != 0 or output.timed_out or not lines.starts:
         outcome, failure = _failed(lines, output)
+        # A probe submits nothing.
+        failure = replace(failure, submission_may_exist=False)
         return Probe(outcome, failure=failure, warnings=_notes(lines, outcome))
     found = lines.starts[-1]
     estimate = StartEstimate(
@@ -115,7 +121,7 @@ def _sort(output: Output) -> _Lines:
         elif found := _PREEMPTS.match(text):
             lines.preempts = tuple(part.strip() for part in found[1].split(",") if part.strip())
         elif found := _SUBMITTED.search(text):
-            lines.ids.append((found[1], found[2]))
+            _add_id(lines, found[1] or found[3], found[2])
         elif found := _REFUSED.search(text):
             lines.refusals.append(found[1].strip())
         elif client is None:
@@ -127,9 +133,15 @@ def _sort(output: Output) -> _Lines:
     return lines
 
 
+def _add_id(lines: _Lines, job: str, cluster: str | None) -> None:
+    # salloc names one job several times.
+    if (job, cluster) not in lines.ids:
+        lines.ids.append((job, cluster))
+
+
 def _foreign(lines: _Lines, text: str, exit_code: int) -> None:
     if exit_code == 0 and (found := _PARSABLE.fullmatch(text)):
-        lines.ids.append((found[1], found[2]))
+        _add_id(lines, found[1], found[2])
     elif exit_code != 0 and failure_in(text) is not None:
         # Wrappers drop the client's name.
         lines.errors.append(text)
@@ -163,7 +175,7 @@ def _verdict(lines: _Lines) -> Failure | None:
     known = [(text, found) for text in causes if (found := failure_in(text))]
     if known:
         text, failure = known[-1]
-        return with_detail(failure, _detail([cause for cause in causes if cause != text]))
+        return with_detail(failure, _detail(causes[: causes.index(text)]))
     reasons = [text for text in causes if is_reason(text)]
     if reasons:
         return with_detail(Failure("policy_limit", Retry.MAYBE, Scope.SHAPE), reasons[-1])

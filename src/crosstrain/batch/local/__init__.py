@@ -1,0 +1,1 @@
+"""A batch system of this machine alone: for tests, demonstrations and laptops. No accounts, no priorities."""

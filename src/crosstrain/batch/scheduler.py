@@ -1,0 +1,94 @@
+"""A batch system that can be asked: the one place where an adapter's commands run.
+
+Every command has a deadline, since a client waits for a stuck controller as long as the site's configuration says, and for a
+rate limit in silence. No command is repeated here; what may be asked again, and when, is in the reading.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from crosstrain.batch.adapter import Adapter
+from crosstrain.batch.command import DeadlinePassed, run
+from crosstrain.batch.environment import client_environment, submission_environment
+from crosstrain.batch.job import Job, Shape
+from crosstrain.batch.printed import Output
+from crosstrain.batch.readings import JobRow, JobState, Listing, Probe, Submission
+from crosstrain.errors import EnvironmentFault
+
+DEADLINE_S = 60.0
+"""Of one command. A client with Slurm's default MessageTimeout takes 18 s to say that the controller is away."""
+
+
+class BatchSystem:
+    """Submits, lists and cancels jobs of one batch system.
+
+    Args:
+        environment: this process's environment, from which the clients' is made; SLURM_CONF in it names the cluster.
+        prefix: words before every command, such as ``ssh login1``.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        *,
+        environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self.adapter = adapter
+        self._environment = os.environ if environment is None else environment
+        self._prefix = tuple(prefix)
+        self._deadline_s = deadline_s
+
+    def submit(self, job: Job, directory: Path) -> Submission:
+        """Writes the job's script into a directory and submits it.
+
+        Raises:
+            UsageError: the job cannot be one.
+            EnvironmentFault: the script cannot be written, or the scheduler's program is missing.
+        """
+        path = directory / f"{job.name}.sh"
+        text = self.adapter.script(job)
+        try:
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o755)
+        except OSError as error:
+            raise EnvironmentFault(f"{path} cannot be written: {error.strerror}.", "check the directory") from error
+        command = self.adapter.submit(job, path)
+        return self.adapter.read_submit(self._run(command, submission_environment(self._environment)))
+
+    def states(self, ids: Sequence[str]) -> tuple[dict[str, JobState], Listing[JobRow]]:
+        """The state of each job, UNKNOWN for one that is not listed, and the rows."""
+        listing = self.adapter.read_jobs(self.ask(self.adapter.jobs(ids)))
+        found = {row.job_id: row.state for row in listing.rows}
+        return {job: found.get(job, JobState.UNKNOWN) for job in ids}, listing
+
+    def queue(self, user: str | None = None) -> Listing[JobRow]:
+        """All jobs that this account may see, or those of a user."""
+        return self.adapter.read_queue(self.ask(self.adapter.queue(user)))
+
+    def cancel(self, ids: Sequence[str]) -> Output:
+        """Cancels jobs; those that ended before are no error."""
+        return self.ask(self.adapter.cancel(ids))
+
+    def probe(self, shape: Shape) -> Probe:
+        """A dry run. Raises NotOffered where there is none."""
+        return self.adapter.read_probe(self.ask(self.adapter.probe(shape)))
+
+    def ask(self, command: Sequence[str]) -> Output:
+        """Runs a command that only asks or cancels, in the clients' environment.
+
+        Raises:
+            EnvironmentFault: its program is missing.
+        """
+        return self._run(command, client_environment(self._environment))
+
+    def _run(self, command: Sequence[str], environment: Mapping[str, str]) -> Output:
+        try:
+            done = run([*self._prefix, *command], timeout=self._deadline_s, environment=environment)
+        except DeadlinePassed:
+            return Output("", "", -9, timed_out=True)
+        return Output(done.stdout, done.stderr, done.code)
