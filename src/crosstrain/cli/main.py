@@ -11,7 +11,22 @@ import typer
 from typer.core import TyperGroup
 
 from crosstrain import __version__
-from crosstrain.cli import chaos, coordinator, corpus, demo, inspect, ledger, model, relay, parse, simulate, site
+from crosstrain.cli import (
+    chaos,
+    coordinator,
+    corpus,
+    demo,
+    doctor,
+    flower,
+    inspect,
+    ledger,
+    model,
+    parse,
+    placement,
+    relay,
+    simulate,
+    site,
+)
 from crosstrain.errors import CrosstrainError
 
 app = typer.Typer(
@@ -34,6 +49,8 @@ app.command("status")(inspect.status)
 app.command("ledger")(ledger.ledger)
 app.command("audit")(inspect.audit)
 app.command("parse")(parse.parse)
+app.command("plan")(placement.plan)
+app.command("waits")(placement.waits)
 app.command("export")(model.export)
 app.command("generate")(model.generate)
 

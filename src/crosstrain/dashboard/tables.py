@@ -34,7 +34,7 @@ def ledger_table(sites: Sequence[SiteStatus], whole: bool = False) -> Table:
         whole: these two as columns as well, and a row of percentages of what was granted.
     """
     counted = {**_COUNTED, **_OPEN} if whole else _COUNTED
-    table = _table("Blocks by site")
+    table = plain_table("Blocks by site")
     table.add_column("site", no_wrap=True)
     for head in ("ranks", "RTT ms", *counted):
         table.add_column(head, justify="right")
@@ -63,7 +63,7 @@ def ledger_totals(sites: Sequence[SiteStatus]) -> dict[str, int]:
 
 def heldout_table(status: StatusReply) -> Table:
     """One row per generation; a dash where no site has measured it yet."""
-    table = _table("Held-out text by generation")
+    table = plain_table("Held-out text by generation")
     for head in ("generation", "step", "tokens", "sites", "loss", "perplexity"):
         table.add_column(head, justify="right")
     for record in status.generations:
@@ -78,7 +78,8 @@ def heldout_table(status: StatusReply) -> Table:
     return table
 
 
-def _table(title: str) -> Table:
+def plain_table(title: str) -> Table:
+    """A table without edges."""
     return Table(
         title=title,
         title_justify="left",
