@@ -11,6 +11,7 @@ from crosstrain.simulation.queues.backfill import Order, Scheduler, Workload
 from crosstrain.simulation.queues.probes import HOUR_S, ProbeSpec, cached_probes, record_probes
 from crosstrain.simulation.queues.published import cache_directory, traces_directory
 from crosstrain.simulation.queues.swf import Trace, TraceJob
+from crosstrain.simulation.queues.tryouts import Tryouts
 
 SPEC = ProbeSpec(((1, HOUR_S), (8, 4 * HOUR_S)), warm_up_s=6 * HOUR_S, tail_s=6 * HOUR_S)
 
@@ -33,11 +34,20 @@ def test_probes_are_regular_and_leave_out_both_ends(trace: Trace) -> None:
     assert table.wait_s.shape == table.plan_s.shape == table.test_only_s.shape == (len(table.times_s), 2)
 
 
-def test_true_wait_is_that_of_the_scheduler_at_the_time_of_the_probe(trace: Trace) -> None:
-    table = record_probes(trace, Order.WFP, SPEC)
-    machine = Scheduler(Workload(trace.jobs, trace.nodes), Order.WFP)
-    machine.advance(float(table.times_s[3]))
-    assert [machine.wait_of(*shape) for shape in SPEC.shapes] == table.wait_s[3].tolist()
+@pytest.mark.parametrize("order", Order)
+def test_true_wait_is_that_of_the_same_job_in_the_log(trace: Trace, order: Order) -> None:
+    at = trace.jobs[40].submit_s + 1
+    work = Workload(trace.jobs, trace.nodes)
+    tried = Tryouts(work, order)
+    tried.advance(at)
+    tried.submit([(1, 3600.0), (8, 4 * 3600.0), (16, 3600.0)])
+    tried.finish()
+    for number, (nodes, limit_s) in enumerate([(1, 3600.0), (8, 4 * 3600.0), (16, 3600.0)]):
+        extra = TraceJob(-1, at, nodes, limit_s, limit_s, None)
+        jobs = sorted([*trace.jobs, extra], key=lambda job: job.submit_s)
+        alone = Scheduler(Workload(jobs, trace.nodes), order)
+        alone.advance(1e9)
+        assert tried.waits_s[number] == alone.started[jobs.index(extra)] - at
 
 
 def test_estimate_of_the_scheduler_is_its_backlog_and_what_runs_before_enough_nodes_are_free(trace: Trace) -> None:

@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from enum import StrEnum
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,9 @@ class Order(StrEnum):
 class Workload:
     """The jobs of a replay as arrays, with room behind them for one job that is tried out.
 
+    Args:
+        smallest: nodes of the smallest job that will be tried out.
+
     Attributes:
         count: jobs; the number `count` is that of the job that is tried out.
     """
@@ -49,11 +53,28 @@ class Workload:
         self.nodes_array = np.array(self.nodes)
         self.limit_array = np.array(self.limit)
 
-    def try_out(self, submit_s: float, nodes: int, limit_s: float) -> None:
+    def place_last(self, submit_s: float, nodes: int, limit_s: float) -> None:
         """Sets what the job number `count` is; it would run to its limit."""
         self.submit[-1] = self.submit_array[-1] = submit_s
         self.nodes[-1] = self.nodes_array[-1] = nodes
         self.limit[-1] = self.limit_array[-1] = self.run[-1] = limit_s
+
+
+class Turn(NamedTuple):
+    """What a job finds that is considered before any job of priority `floor` or less, in one pass over the queue.
+
+    Attributes:
+        free: idle nodes.
+        first: whether it would be the first that waits: if it does not fit, it gets the reservation, and all is different.
+        slack_s: otherwise, seconds within which it must end,
+        spare: or nodes that it may take for longer.
+    """
+
+    floor: float
+    free: int
+    first: bool
+    slack_s: float = 0.0
+    spare: int = 0
 
 
 class Scheduler:
@@ -65,14 +86,14 @@ class Scheduler:
         started: job number -> when it started.
     """
 
-    __slots__ = ("_arriving", "_by_limit", "_ends", "_order", "_pending", "free", "now", "started", "work")
+    __slots__ = ("_arriving", "_by_limit", "_ends", "_pending", "free", "now", "order", "started", "work")
 
     def __init__(self, work: Workload, order: Order) -> None:
         self.work = work
+        self.order = order
         self.now = 0.0
         self.free = work.machine_nodes
         self.started: dict[int, float] = {}
-        self._order = order
         self._arriving = 0
         self._by_limit: list[tuple[float, int]] = []
         """(when it reaches its limit, job) of the running jobs, in that order."""
@@ -83,7 +104,7 @@ class Scheduler:
 
     def fork(self) -> Scheduler:
         """A copy that goes its own way; it does not know when earlier jobs started."""
-        copy = Scheduler(self.work, self._order)
+        copy = Scheduler(self.work, self.order)
         copy.now, copy.free, copy._arriving = self.now, self.free, self._arriving
         copy._by_limit, copy._ends, copy._pending = self._by_limit.copy(), self._ends.copy(), self._pending
         return copy
@@ -108,13 +129,13 @@ class Scheduler:
             self.step()
         self.now = until_s
 
-    def finish(self) -> None:
-        """Plays on until all jobs have ended."""
-        while self.next_event() < np.inf:
-            self.step()
+    def step(self) -> list[Turn]:
+        """Plays the events of the next moment, then starts what may start; see `start_jobs`."""
+        self.happen()
+        return self.start_jobs()
 
-    def step(self) -> None:
-        """Plays the events of the next moment, then starts what may start."""
+    def happen(self) -> None:
+        """Plays the events of the next moment, without starting anything."""
         self.now = self.next_event()
         while self._ends and self._ends[0][0] <= self.now:
             _, limit_end, job = heappop(self._ends)
@@ -125,51 +146,60 @@ class Scheduler:
             self._arriving += 1
         if self._arriving > first:
             self._pending = np.concatenate([self._pending, np.arange(first, self._arriving)])
-        self._start_jobs()
 
-    def wait_of(self, nodes: int, limit_s: float) -> float:
-        """How long a job would wait that is submitted now, in seconds; this scheduler stays as it is.
+    def wait_of(self, nodes: int, limit_s: float, submit_s: float | None = None) -> float:
+        """How long a job waits that is, or was at `submit_s`, submitted beside the others; this scheduler stays as it is.
 
         Raises:
             ValueError: the machine is smaller than that.
         """
         if nodes > self.work.machine_nodes:
             raise ValueError(f"{nodes} nodes are more than the machine's {self.work.machine_nodes}")
-        self.work.try_out(self.now, nodes, limit_s)
-        fork, job = self.fork(), self.work.count
-        fork._pending = np.append(fork._pending, job)
-        fork._start_jobs()
+        submit_s, job = self.now if submit_s is None else submit_s, self.work.count
+        self.work.place_last(submit_s, nodes, limit_s)
+        fork = self.fork()
+        place = int(np.searchsorted(self.work.submit_array[fork._pending], submit_s, side="right"))
+        fork._pending = np.concatenate([fork._pending[:place], [job], fork._pending[place:]])
+        fork.start_jobs()
         while job not in fork.started:
             fork.step()
-        return fork.started[job] - self.now
+        return fork.started[job] - submit_s
 
-    def _start_jobs(self) -> None:
-        while len(self._pending) and self.free >= self.work.smallest:
+    def start_jobs(self) -> list[Turn]:
+        """Starts what may start; says what another job would have found, whenever in the pass its turn had come."""
+        turns = []
+        while self.free >= self.work.smallest:
+            if not len(self._pending):
+                turns.append(Turn(-np.inf, self.free, True))
+                break
             priorities = self._priorities()
             head = int(priorities.argmax())
+            turns.append(Turn(float(priorities[head]), self.free, True))
             if self.work.nodes[self._pending[head]] > self.free:
-                self._backfill(priorities, head)
-                return
+                self._backfill(priorities, head, turns)
+                break
             self._start([head])
+        return turns
 
-    def _backfill(self, priorities: Array, head: int) -> None:
+    def _backfill(self, priorities: Array, head: int, turns: list[Turn]) -> None:
         """Starts jobs behind the head that do not delay it."""
         shadow_s, spare = self._reservation(self.work.nodes[self._pending[head]])
+        slack_s, free, starting = shadow_s - self.now, self.free, []
         nodes, limits = self.work.nodes_array[self._pending], self.work.limit_array[self._pending]
-        fits = (nodes <= self.free) & ((limits <= shadow_s - self.now) | (nodes <= spare))
+        fits = (nodes <= free) & ((limits <= slack_s) | (nodes <= spare))
         fits[head] = False
         places = fits.nonzero()[0]
-        if not len(places):
-            return
-        free, starting = self.free, []
         for place in places[np.argsort(-priorities[places], kind="stable")].tolist():
             job = int(self._pending[place])
-            size, in_time = self.work.nodes[job], self.work.limit[job] <= shadow_s - self.now
+            size, in_time = self.work.nodes[job], self.work.limit[job] <= slack_s
             if size <= free and (in_time or size <= spare):
+                turns.append(Turn(float(priorities[place]), free, False, slack_s, spare))
                 spare -= 0 if in_time else size
                 free -= size
                 starting.append(place)
-        self._start(starting)
+        turns.append(Turn(-np.inf, free, False, slack_s, spare))
+        if starting:
+            self._start(starting)
 
     def _reservation(self, nodes: int) -> tuple[float, int]:
         """The earliest time at which `nodes` are free if running jobs take their limits, and how many are then left over."""
@@ -194,8 +224,13 @@ class Scheduler:
 
     def _priorities(self) -> Array:
         """Of the waiting jobs, in their order; of equals the first submitted comes first."""
-        if self._order is Order.FCFS:
-            return -self.work.submit_array[self._pending]
         work, jobs = self.work, self._pending
-        aged = (self.now - work.submit_array[jobs]) / work.limit_array[jobs]
-        return np.asarray(aged * aged * aged * work.nodes_array[jobs])
+        return priorities(self.order, self.now, work.submit_array[jobs], work.nodes_array[jobs], work.limit_array[jobs])
+
+
+def priorities(order: Order, now_s: float, submit_s: Array, nodes: Jobs, limit_s: Array) -> Array:
+    """Priorities of jobs, shape (n,); larger comes first."""
+    if order is Order.FCFS:
+        return np.asarray(-submit_s)
+    aged = (now_s - submit_s) / limit_s
+    return np.asarray(aged * aged * aged * nodes)

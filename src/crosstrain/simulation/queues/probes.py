@@ -16,6 +16,7 @@ from crosstrain.placement.queue_plan import plan_queue
 from crosstrain.simulation.queues.backfill import Array, Order, Scheduler, Workload
 from crosstrain.simulation.queues.slurm_estimate import backlog_s, drain_s
 from crosstrain.simulation.queues.swf import Trace
+from crosstrain.simulation.queues.tryouts import Tryouts
 
 HOUR_S = 3600
 DAY_S = 86400
@@ -64,7 +65,7 @@ class ProbeTable:
 
 
 def record_probes(trace: Trace, order: Order, spec: ProbeSpec) -> ProbeTable:
-    """Replays the log and probes it; a minute for 12,000 jobs and 4 shapes.
+    """Replays the log and probes it; seconds for 12,000 jobs and 4 shapes.
 
     Every pending job counts as one of higher priority: without fair share, a job of age 0 is behind all of them in both orders.
 
@@ -72,29 +73,30 @@ def record_probes(trace: Trace, order: Order, spec: ProbeSpec) -> ProbeTable:
         ValueError: a shape is larger than the machine, or the log is too short for a probe.
     """
     work = Workload(trace.jobs, trace.nodes, min(nodes for nodes, _ in spec.shapes))
-    machine, origin = Scheduler(work, order), trace.jobs[0].submit_s
+    tryouts, origin = Tryouts(work, order), trace.jobs[0].submit_s
     times = np.arange(origin + spec.warm_up_s, trace.jobs[-1].submit_s - spec.tail_s, spec.every_s, dtype=np.float64)
     if not len(times):
         raise ValueError(f"{trace.name} is {trace.span_s / DAY_S:.1f} days long, too short for a probe")
-    rows = [_probe(machine, time, spec.shapes) for time in times.tolist()]
-    machine.finish()
-    test_only, backlog, plan, wait = (np.array(column, dtype=np.float64) for column in zip(*rows, strict=True))
-    return ProbeTable(spec, times, test_only, backlog, plan, wait, _discount(machine, work, times))
+    rows = []
+    for time in times.tolist():
+        tryouts.advance(time)
+        rows.append(_estimates(tryouts.machine, spec.shapes))
+        tryouts.submit([(nodes, float(limit_s)) for nodes, limit_s in spec.shapes])
+    tryouts.finish()
+    test_only, backlog, plan = (np.array(column, dtype=np.float64) for column in zip(*rows, strict=True))
+    wait = np.array([tryouts.waits_s[number] for number in range(test_only.size)]).reshape(test_only.shape)
+    return ProbeTable(spec, times, test_only, backlog, plan, wait, _discount(tryouts.machine, work, times))
 
 
-def _probe(
-    machine: Scheduler, time_s: float, shapes: Sequence[tuple[int, int]]
-) -> tuple[list[float], float, list[float], list[float]]:
-    machine.advance(time_s)
+def _estimates(machine: Scheduler, shapes: Sequence[tuple[int, int]]) -> tuple[list[float], float, list[float]]:
+    """The scheduler's own estimate per shape, its backlog, and the own plan per shape."""
     running, pending = machine.running(), machine.pending()
     backlog = backlog_s(machine.work.machine_nodes, pending)
-    drain = [drain_s(nodes, machine.free, running) for nodes, _ in shapes]
     left = plan_queue(machine.free, running, pending)
     return (
-        [part + backlog for part in drain],
+        [drain_s(nodes, machine.free, running) + backlog for nodes, _ in shapes],
         backlog,
         [left.earliest(nodes, limit_s) for nodes, limit_s in shapes],
-        [machine.wait_of(nodes, limit_s) for nodes, limit_s in shapes],
     )
 
 
@@ -134,8 +136,8 @@ def cached_probes(trace: Trace, order: Order, spec: ProbeSpec, cache: Path) -> P
         table = record_probes(trace, order, spec)
     cache.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
-    with part.open("wb") as stream:
-        np.savez_compressed(stream, **{name: getattr(table, name) for name in _COLUMNS})
+    with part.open("wb") as written:
+        np.savez_compressed(written, **{name: getattr(table, name) for name in _COLUMNS})
     part.replace(path)
     return table
 
