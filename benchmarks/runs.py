@@ -43,8 +43,8 @@ class Server:
             self.port: int = probe.getsockname()[1]
         self._child: Child | None = None
 
-    def start(self, argv: list[str], log: Path) -> None:
-        self._child = spawn([sys.executable, *argv], log=log)
+    def start(self, argv: list[str], log: Path, program: str = sys.executable) -> None:
+        self._child = spawn([program, *argv], log=log)
         for _ in range(600):
             try:
                 create_connection(("127.0.0.1", self.port)).close()
@@ -188,8 +188,12 @@ class Coordinator(Server):
         http.post(f"sessions/{session}/initial", json={"weights": digest}).raise_for_status()
 
 
-def prepare(directory: Path, port: int) -> RunFiles:
-    """A run file, and of its corpus what a coordinator reads: the manifest."""
+def prepare(directory: Path, port: int, rounds: int = 100, lease: str = "", outer_round: str = "") -> RunFiles:
+    """A run file, and of its corpus what a coordinator reads: the manifest.
+
+    Args:
+        lease, outer_round: further lines of `[lease]` and `[round]`.
+    """
     corpus = directory / "corpus"
     corpus.mkdir()
     windows = BLOCKS * BLOCK_WINDOWS
@@ -213,8 +217,9 @@ def prepare(directory: Path, port: int) -> RunFiles:
     manifest.save(corpus)
     path = directory / "RUN.toml"
     # Nothing may lapse while a measurement leaves the sites silent.
-    lease = "ttl_floor_s = 3600.0\nphase_patience_s = 36000.0"
-    local = Local(f"http://127.0.0.1:{port}", port, rounds=100, heldout_windows=0, lease=lease)
+    patience = f"ttl_floor_s = 3600.0\nphase_patience_s = 36000.0\n{lease}"
+    url = f"http://127.0.0.1:{port}"
+    local = Local(url, port, rounds, heldout_windows=0, lease=patience, outer_round=outer_round)
     write_run_file(path, "ledger", "tiny", corpus, manifest, local)
     return open_run(path)
 
