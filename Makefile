@@ -2,6 +2,7 @@
 # make chaos   five minutes of killing, stopping and cutting off the processes of such a run; then nothing may be missing
 # make test    all tests; fails below 95 % coverage, branches counted, of domain, placement and outer step
 # make check   formatting, lint, types, layers
+# make flower-venvs   environments for the tests with Flower, one for each release that is supported
 # make docs    writes docs/reference again from the code
 # make clean   removes caches, build output and demo-run; the environment stays (to renew it: rm -r .venv)
 #
@@ -14,7 +15,7 @@ STAMP := .venv/.installed
 TESTS :=
 COVERAGE := --cov=crosstrain.domain --cov=crosstrain.placement --cov=crosstrain.outer --cov-branch --cov-fail-under=95
 
-.PHONY: help .venv demo chaos test check docs clean
+.PHONY: help .venv flower-venvs demo chaos test check docs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -29,6 +30,16 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
 	@touch $(STAMP)
+
+# flwr's pins are not ours, so each release has an environment of its own, without constraints.txt.
+flower-venvs: .venv-flwr-1.33/.installed .venv-flwr-new/.installed
+
+.venv-flwr-1.33/.installed: FLWR := 1.33.0
+.venv-flwr-new/.installed: FLWR := 1.42.0
+.venv-flwr-%/.installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --disable-pip-version-check -e '.[flwr]' flwr==$(FLWR)
+	@touch $@
 
 demo: $(STAMP)
 	$(BIN)/crosstrain demo

@@ -5,6 +5,7 @@ Needs nothing but the standard library here; flwr is in an environment of its ow
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -81,18 +82,32 @@ class Federation:
             words += ["--clientappio-api-address", f"127.0.0.1:{port}"]
         self._start(name, words + (["--node-config", config] if config else []))
 
+    def flwr(self, *words: str) -> str:
+        """What a command of the `flwr` tool prints."""
+        done = subprocess.run(
+            [str(self.venv / "bin" / "flwr"), *words],
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"flwr {words[0]} failed: {done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def run_log(self) -> str:
+        """What the newest run's ServerApp said."""
+        runs = json.loads(self.flwr("list", "here", "--format", "json"))["runs"]
+        return f"{runs[0]}\n" + self.flwr("log", str(runs[0]["run-id"]), "here", "--show")
+
     def run(self, app: Path, config: str) -> None:
         """Starts a run of an app; returns when the SuperLink has taken it."""
         home = self.directory / "flwr"
         home.mkdir(exist_ok=True)
         connection = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{self.control_port}"\n'
         (home / "config.toml").write_text(connection + "insecure = true\n")
-        words = [str(self.venv / "bin" / "flwr"), "run", str(app), "here", "--run-config", config]
-        done = subprocess.run(
-            words, env=self.environment(), capture_output=True, text=True, timeout=START_S, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(f"flwr run failed: {done.stdout}\n{done.stderr}")
+        self.flwr("run", str(app), "here", "--run-config", config)
 
     def kill(self, name: str) -> None:
         """SIGKILL to a process and all that it started."""

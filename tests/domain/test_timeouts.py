@@ -65,7 +65,7 @@ def test_values_of_a_usual_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deadline_s", "rtt_s", "expected"), [(1e9, 0.1, 30.0), (10.0, 0.1, 10.0), (0.0, 0.1, 5.0), (1e9, 20.0, 80.0)]
+    ("deadline_s", "rtt_s", "expected"), [(1e9, 0.1, 30.0), (10.0, 0.1, 10.0), (0.0, 0.1, 5.0), (1e9, 20.0, 80.0), (5.0, 8.0, 16.0)]
 )
 def test_one_attempt_ends_with_the_callers_patience_but_not_before_a_busy_machine_answers(
     deadline_s: float, rtt_s: float, expected: float

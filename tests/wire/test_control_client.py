@@ -152,6 +152,27 @@ def test_round_trip_is_measured_over_the_answered_attempt_only() -> None:
     assert control.rtt_ms == pytest.approx(40.0)
 
 
+def test_an_attempt_that_was_given_up_makes_the_next_one_more_patient() -> None:
+    clock = ManualClock()
+    given: list[float] = []
+
+    def slowly(request: httpx.Request) -> httpx.Response:
+        limit = request.extensions["timeout"]["read"]
+        given.append(limit)
+        clock.advance(1000 * min(limit, 12))
+        if limit < 12:
+            raise httpx.ReadTimeout("slow", request=request)
+        return httpx.Response(200, json=ACCEPTED)
+
+    control = client(clock, slowly)
+    for _ in range(2):  # as heartbeats come, each with little patience of its own
+        with pytest.raises(Unreachable):
+            ask(control, deadline_s=1.0)
+    ask(control, deadline_s=1.0)
+    assert given == [5.0, 10.0, 20.0]
+    assert control.rtt_ms == pytest.approx(12_000)
+
+
 def test_site_api_sends_every_request_to_its_path() -> None:
     seen: list[tuple[str, str]] = []
     replies = {

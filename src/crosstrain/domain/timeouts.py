@@ -139,8 +139,9 @@ def request_s(rtt_s: float) -> float:
 
 
 def attempt_s(deadline_s: float, rtt_s: float) -> float:
-    """How long one attempt of a request may take whose caller gives up after `deadline_s`."""
-    return min(request_s(rtt_s), max(deadline_s, SHORTEST_REQUEST_S))
+    """How long one attempt of a request may take whose caller gives up after `deadline_s`: never so short that no answer
+    could come."""
+    return min(request_s(rtt_s), max(deadline_s, SHORTEST_REQUEST_S, TTL_BETA * rtt_s))
 
 
 def beat_s(heartbeat_s: float, rtt_s: float) -> float:

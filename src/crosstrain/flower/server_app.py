@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import ServerApp
 
-from crosstrain.assembly import open_forwarding
 from crosstrain.clock import SystemClock, pause
 from crosstrain.flower.app_directory import RunSettings, check_release, installed_release
 from crosstrain.flower.carrier import Carrier, await_coordinator
 from crosstrain.flower.office import Office
 from crosstrain.flower.records import GridExchange
+from crosstrain.relay.opening import open_forwarding
 from crosstrain.wire.mailbox import Mailbox
 
 
@@ -24,6 +26,8 @@ def carry(grid: Any, context: Any) -> None:
         UsageError: flwr is of a release that was not tried, or a setting of the run is not what it should be.
         Unreachable: the coordinator did not answer at the start.
     """
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     check_release(installed_release())
     settings = RunSettings.of(context.run_config)
     with tempfile.TemporaryDirectory(prefix="crosstrain-flower-") as directory:
