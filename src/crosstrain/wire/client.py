@@ -87,6 +87,9 @@ class ControlClient:
             try:
                 response = send(self._addresses.http, self._limit(deadline_s - (sent - started)))
             except httpx.HTTPError as error:
+                if isinstance(error, httpx.ReadTimeout):
+                    # A way that is slower than this attempt was patient: the next one has to be more so.
+                    self.rtt_ms = max(self.rtt_ms, 1000 * min(timeouts.REQUEST_S, self._clock.perf() - sent))
                 self._fail(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
             else:
                 if response.status_code not in RETRIED_STATUS:
@@ -132,12 +135,17 @@ def _decode(response: httpx.Response, reply: type[Reply]) -> Reply:
 
 
 def trouble_of(response: httpx.Response) -> str:
+    """As `trouble`."""
+    return trouble(response.status_code, response.reason_phrase, response.content)
+
+
+def trouble(status: int, reason: str, body: bytes) -> str:
     """What an answer of `RETRIED_STATUS` says, for people: a standby for example says what it waits for."""
     try:
-        detail = messages.Problem.model_validate_json(response.content).detail
+        detail = messages.Problem.model_validate_json(body).detail
     except ValidationError:
         detail = ""
-    return f"HTTP {response.status_code} {response.reason_phrase}" + (f": {detail}" if detail else "")
+    return f"HTTP {status} {reason}" + (f": {detail}" if detail else "")
 
 
 def refusal_of(status: int, body: bytes) -> CrosstrainError:
