@@ -29,6 +29,7 @@ from crosstrain.coordinator.routes import build_app
 from crosstrain.coordinator.sessions import FIELD_HELP
 from crosstrain.domain.block import TRANSITIONS
 from crosstrain.domain.events import EventKind
+from crosstrain.domain.timeouts import Circumstances, derive
 from crosstrain.storage import schema
 from crosstrain.wire import messages
 
@@ -59,6 +60,7 @@ def pages() -> Iterator[tuple[str, str]]:
         ("exit-codes.md", exit_codes_page),
         ("events.md", events_page),
         ("database.md", database_page),
+        ("timeouts.md", timeouts_page),
     ):
         yield name, NOTICE + "\n".join(page()) + "\n"
 
@@ -209,6 +211,38 @@ def database_page() -> Iterator[str]:
         yield from _table(("column", "type", "", "meaning"), rows)
 
 
+EXAMPLES = {
+    "60 M model, 3 ms, 100 MB/s": Circumstances(600.0, 30.0, 120_000_000, 120_000_000, 100e6, 0.003, 4.0),
+    "0.6 B model, 347 ms, 20 MB/s": Circumstances(1800.0, 60.0, 1_192_000_000, 1_192_000_000, 20e6, 0.347, 36.0),
+    "the same by way of a mailbox": Circumstances(1800.0, 60.0, 1_192_000_000, 1_192_000_000, 20e6, 3.0, 36.0),
+}
+"""What the page shows; a run's own table is printed by `crosstrain doctor`."""
+
+
+def timeouts_page() -> Iterator[str]:
+    yield from (
+        "# Timeouts",
+        "",
+        "Everything that something waits for follows from the length of a round, the bytes that",
+    )
+    yield from (
+        "move and the measured link (`domain/timeouts.py`). `crosstrain doctor RUN.toml` prints this table for a run,",
+    )
+    yield from ("and warns of keys that are set shorter than what they wait for. Seconds, for three runs:", "")
+    columns = [derive(found) for found in EXAMPLES.values()]
+    rows = [
+        (
+            row[0].name,
+            *(f"{cell.seconds:.4g}" for cell in row),
+            row[0].rule,
+            row[0].reason,
+            f"`{row[0].key}`" if row[0].key else "",
+        )
+        for row in zip(*columns, strict=True)
+    ]
+    yield from _table(("what is waited for", *EXAMPLES, "rule", "why", "key"), rows)
+
+
 # -- parts ----------------------------------------------------------------------------------------------------------------
 
 
@@ -310,7 +344,7 @@ def _require_same(what: str, found: Iterable[str], told: Iterable[str]) -> None:
 
 def _idle_service() -> Any:
     """What `build_app` looks at before the first request."""
-    return SimpleNamespace(clock=SystemClock())
+    return SimpleNamespace(clock=SystemClock(), extensions=())
 
 
 def _is(path: Path, text: str) -> bool:

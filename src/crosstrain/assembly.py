@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
-import secrets
 import shutil
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -31,9 +29,6 @@ from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.outer.presets import outer_rule
 from crosstrain.planner import routes as placement_routes
 from crosstrain.planner.desk import Desk
-from crosstrain.relay.forward import Forwarder
-from crosstrain.relay.moves import MakeBlobs
-from crosstrain.relay.relay import Relay
 from crosstrain.site.agent import Agent
 from crosstrain.site.heartbeat import Board, Heartbeat
 from crosstrain.site.machine import Parts
@@ -50,10 +45,8 @@ from crosstrain.storage.postgres import PostgresTermLock, open_postgres, postgre
 from crosstrain.storage.pulse import Claim
 from crosstrain.storage.term_lock import FileTermLock, TermLock
 from crosstrain.wire.client import ControlClient
-from crosstrain.wire.mailbox import Mailbox, mailbox_of
 from crosstrain.wire.messages import Fingerprint
 from crosstrain.wire.site_api import SiteApi
-from crosstrain.wire.transfer import BlobClient
 from crosstrain.wire.way import Way
 
 DATABASE = "run.sqlite"
@@ -297,39 +290,6 @@ def coordinator_client(url: str | Sequence[str]) -> ControlClient:
     return Way(url, "command", SystemClock(), random.Random().random, pause).control()
 
 
-def open_relay(directory: Path, url: str) -> Relay:
-    """A relay that newly serves a mailbox.
-
-    Raises:
-        UsageError: `url` is no address of a coordinator.
-        EnvironmentFault: the mailbox cannot be used.
-    """
-    if mailbox_of(url) is not None:
-        raise UsageError(
-            f"{url!r} is a mailbox; a relay needs the coordinator's own address.", "give --url https://..."
-        )
-    mailbox = Mailbox(directory)
-    forwarder, make_blobs = open_forwarding(url)
-    return Relay(
-        mailbox,
-        forwarder,
-        make_blobs,
-        SystemClock(),
-        f"{os.getpid()}-{secrets.token_hex(4)}",
-        socket.gethostname(),
-    )
-
-
-def open_forwarding(url: str) -> tuple[Forwarder, MakeBlobs]:
-    """What passes requests on to the coordinator, and what makes clients for blobs.
-
-    Raises:
-        UsageError: `url` is no address of a coordinator.
-    """
-    clock, jitter = SystemClock(), random.Random().random
-    return Forwarder(url), lambda wait: BlobClient(url, clock, jitter, wait)
-
-
 # -- site ---------------------------------------------------------------------------------------------------------------
 
 
@@ -340,8 +300,11 @@ class Site:
     agent: Agent
     parts: Parts
     stopping: threading.Event
+    ends: list[Callable[[], None]]
 
     def close(self) -> None:
+        for end in self.ends:
+            end()
         self.parts.link.close()
         self.parts.api.close()
         self.parts.blobs.close()
@@ -383,6 +346,7 @@ def open_site(
     manifest = load_corpus(files, name)
     spool = Spool(files.resolve(site.dir) / name, config.spec_digest())
     clock, stopping, board = SystemClock(), threading.Event(), Board()
+    ends: list[Callable[[], None]] = []
     entropy = random.Random(f"{name} {clock.now()}")
     address = url or site.url
 
@@ -394,7 +358,9 @@ def open_site(
 
     def begin_heartbeat(session: SessionId, interval_ms: int) -> None:
         api = SiteApi(way.control(), FOREVER_S)
-        Heartbeat(api, session, interval_ms, board, entropy.random()).start()
+        beats = Heartbeat(api, session, interval_ms, board, entropy.random())
+        ends.extend((beats.stop, api.close))
+        beats.start()
 
     if link is None:
         settings = trainer_settings(files, manifest, name, spool.directory)
@@ -416,7 +382,7 @@ def open_site(
         connect_s=connect_s,
         version=__version__,
     )
-    return Site(Agent(parts), parts, stopping)
+    return Site(Agent(parts), parts, stopping, ends)
 
 
 def tokenizer_path(files: RunFiles) -> Path:

@@ -30,8 +30,8 @@ def relay(
 ) -> None:
     """Carry the messages and weights of sites without network: run it on a login or transfer node, and start the sites with
     `--url mailbox:DIR`. It may be killed and started again at any moment, and later than the sites."""
-    from crosstrain.assembly import open_relay
     from crosstrain.clock import SystemClock, pause
+    from crosstrain.relay.opening import open_relay
 
     opened = open_relay(mailbox.absolute(), url)
     stopping = threading.Event()

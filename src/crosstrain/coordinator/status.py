@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection
 
+from crosstrain import __version__
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.generation import GenerationRecord
@@ -33,6 +34,8 @@ def status(service: Service, now: Instant) -> messages.StatusReply:
         return messages.StatusReply(
             run=service.config.run.name,
             now=now,
+            version=__version__,
+            weights=newest.weights if newest else None,
             generation=newest.number if newest else None,
             rounds=service.config.run.rounds,
             global_step=newest.global_step if newest else 0,

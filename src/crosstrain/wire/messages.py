@@ -232,6 +232,10 @@ class EventStatus(Message):
 class StatusReply(Message):
     run: str
     now: int
+    version: str = ""
+    protocol: int = PROTOCOL
+    weights: str | None = None
+    """Digest of the newest generation as sites download it."""
     generation: int | None
     rounds: int
     global_step: int

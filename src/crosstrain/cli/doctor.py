@@ -1,0 +1,128 @@
+"""`crosstrain doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crosstrain.cli.amounts import between, seconds
+from crosstrain.cli.inspect import AsJson
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from crosstrain.doctor.examine import Report
+
+
+def doctor(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="[RUN.toml]", help="The run file: its address, disks and sizes.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Address to try, instead of `site.url`.")] = None,
+    name: Annotated[str | None, typer.Option(help="The site whose `[sites.NAME]` counts.")] = None,
+    mailbox: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A mailbox to try as well, should no other way work.")
+    ] = None,
+    silence: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", callback=seconds, help="Leave a connection alone for so long, to see whether it is cut."
+        ),
+    ] = 3.0,
+    round_s: Annotated[
+        float,
+        typer.Option(
+            "--round", metavar="SECONDS", callback=between(1.0, 1e7), help="An inner phase, for the table of timeouts."
+        ),
+    ] = 1800.0,
+    as_json: AsJson = False,
+) -> None:
+    """Try what works from here: ways to the coordinator, disks, clock, programs; choose a way and derive the timeouts.
+
+    Exit code 0 if a way was found, 1 if none was.
+    """
+    from crosstrain.assembly import open_run
+    from crosstrain.clock import SystemClock
+    from crosstrain.doctor.examine import Question, examine, judge_settings, settings_of
+    from crosstrain.errors import UsageError
+
+    if run is None and url is None:
+        raise UsageError("doctor needs to know the coordinator.", "give RUN.toml or --url https://HOST")
+    files = open_run(run) if run is not None else None
+    config = files.config if files else None
+    site = (config.site_named(name) if name else config.site) if config else None
+    address = url or (site.url if site else "")
+    question = Question(
+        config=config,
+        url=address,
+        mailbox=mailbox.absolute() if mailbox else None,
+        site_dir=files.resolve(site.dir) if files and site else None,
+        coordinator_dir=files.coordinator_dir if files else None,
+        silent_s=silence,
+        round_s=round_s,
+    )
+    report = examine(question, os.environ, SystemClock())
+    given = settings_of(config, report.timeouts) if config else {}
+    report = type(report)((*report.findings, *judge_settings(report.timeouts, given)), report.choice, report.timeouts)
+    if as_json:
+        typer.echo(json.dumps(document_of(report, given)))
+    else:
+        for line in lines_of(report, given):
+            typer.echo(line)
+    if report.choice is None:
+        raise typer.Exit(1)
+
+
+def document_of(report: Report, given: Mapping[str, float]) -> dict[str, Any]:
+    """The JSON form."""
+    choice = report.choice
+    return {
+        "found": choice is not None,
+        "way": choice.way if choice else None,
+        "reason": choice.reason if choice else None,
+        "run_file": list(choice.lines) if choice else [],
+        "shell": list(choice.shell) if choice else [],
+        "findings": [
+            {"level": found.level.value, "name": found.name, "sentence": found.sentence, "advice": found.advice}
+            for found in report.findings
+        ],
+        "timeouts": [
+            {
+                "name": row.name,
+                "seconds": row.seconds,
+                "rule": row.rule,
+                "reason": row.reason,
+                "key": row.key or None,
+                "set": given.get(row.key),
+            }
+            for row in report.timeouts
+        ],
+    }
+
+
+def lines_of(report: Report, given: Mapping[str, float]) -> list[str]:
+    """The text form."""
+    width = max(len(found.name) for found in report.findings)
+    lines = []
+    for found in report.findings:
+        lines.append(f"{found.level.value:7} {found.name:{width}}  {found.sentence}")
+        if found.advice:
+            lines.append(f"{'':8}{'':{width}}  -> {found.advice}")
+    if report.timeouts:
+        lines += ["", "Timeouts, derived from the model, the link and the round:", ""]
+        wide = max(len(row.name) for row in report.timeouts)
+        for row in report.timeouts:
+            there = f"  [{row.key} = {given[row.key]:g}]" if row.key in given else ""
+            lines.append(f"{row.seconds:9.1f} s  {row.name:{wide}}  {row.rule}{there}")
+    lines.append("")
+    if report.choice is None:
+        return [*lines, "No way to the coordinator was found from here.", "See docs/guides/firewall.md."]
+    lines += [f"Way: {report.choice.way}, {report.choice.reason}. In RUN.toml:", ""]
+    lines += [f"    {line}" for line in report.choice.lines]
+    if report.choice.shell:
+        lines += ["", "and in the job's script:", "", *(f"    {line}" for line in report.choice.shell)]
+    return lines

@@ -1,0 +1,174 @@
+"""The whole examination: looks, judges, chooses, and derives the timeouts from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from crosstrain.clock import Clock
+from crosstrain.config import RunConfig
+from crosstrain.doctor import judge_machine, judge_network, need
+from crosstrain.doctor.choice import Choice, Seen, choose
+from crosstrain.doctor.finding import Finding, Level
+from crosstrain.doctor.observations import Box
+from crosstrain.doctor.probe_machine import look_at_box, look_at_disk, look_at_machine
+from crosstrain.doctor.probe_network import Probe, resolve
+from crosstrain.domain.lease import full_phase_blocks
+from crosstrain.domain.timeouts import PART_BYTES, Circumstances, Timeout, derive, transfer_s
+from crosstrain.wire.mailbox import mailbox_of
+
+USUAL_ROUND_S = 1800.0
+"""Assumed of an inner phase: half an hour."""
+CHECKPOINT_RATE = 200e6
+"""Bytes per second at which a shared file system is assumed to take a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is examined.
+
+    Attributes:
+        config: the run file, None if none was given.
+        url: of the coordinator, or `mailbox:DIR`.
+        mailbox: a directory that a relay looks into, or could.
+        site_dir, coordinator_dir: from the run file.
+        silent_s: how long a connection is left alone to see whether it is cut; 0 leaves it out.
+        round_s: an inner phase.
+    """
+
+    config: RunConfig | None
+    url: str | Sequence[str]
+    mailbox: Path | None = None
+    site_dir: Path | None = None
+    coordinator_dir: Path | None = None
+    silent_s: float = 0.0
+    round_s: float = USUAL_ROUND_S
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    findings: tuple[Finding, ...]
+    choice: Choice | None
+    timeouts: tuple[Timeout, ...]
+
+
+def examine(question: Question, environment: Mapping[str, str], clock: Clock) -> Report:
+    """Looks at everything; takes seconds to a minute."""
+    findings = [*judge_machine.judge_machine(look_at_machine(environment)), *_disks(question)]
+    directory = mailbox_of(question.url) or question.mailbox
+    ways: list[Seen] = []
+    if mailbox_of(question.url) is None:
+        for url in question.url.split(",") if isinstance(question.url, str) else question.url:
+            ways += _ways(url.strip(), question.silent_s, clock, findings)
+    box: Box | None = None
+    if directory is not None:
+        box = look_at_box(directory, clock)
+        findings.append(judge_network.judge_box(box))
+    choice = choose(ways, box)
+    best = next((way for way in ways if way.good), None)
+    return Report(tuple(findings), choice, _timeouts(question, best))
+
+
+def proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for an address, None if it names none or excepts it (NO_PROXY)."""
+    parts = urlsplit(url)
+    proxies = getproxies()
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    if not found or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    return found if "://" in found else f"http://{found}"
+
+
+def _ways(url: str, silent_s: float, clock: Clock, findings: list[Finding]) -> list[Seen]:
+    findings.append(judge_network.judge_name(resolve(url)))
+    proxy = proxy_for(url)
+    seen = [_try(Probe(url, None, clock), silent_s, findings)]
+    if proxy is not None:
+        through = Probe(url, proxy, clock)
+        seen.append(_try(through, silent_s, findings))
+        findings.append(judge_network.judge_connect(through.connect()))
+    return seen
+
+
+def _try(probe: Probe, silent_s: float, findings: list[Finding]) -> Seen:
+    """One way: its answer, and what passes on it."""
+    try:
+        answer = probe.status(silent_s)
+        findings.append(judge_network.judge_answer(answer))
+        if not answer.coordinator:
+            return Seen(answer)
+        seen = Seen(answer, probe.bodies(), probe.ranged(answer.weights))
+    finally:
+        probe.close()
+    if answer.ahead_ms is not None:
+        findings.append(judge_network.judge_clock(answer.ahead_ms))
+    findings.append(judge_network.judge_certificate(answer.certificate_s, answer.url))
+    if silent_s > 0:
+        findings.append(judge_network.judge_held(answer))
+    findings.append(judge_network.judge_bodies(seen.bodies, PART_BYTES))
+    findings.append(judge_network.judge_ranged(seen.ranged))
+    return seen
+
+
+def _disks(question: Question) -> list[Finding]:
+    config = question.config
+    if config is None:
+        return []
+    found: list[Finding] = []
+    if question.site_dir is not None:
+        disk = look_at_disk("site.dir", question.site_dir)
+        found += judge_machine.judge_disk(disk, need.site_bytes(config), need.SITE_INODES, database=False)
+    if question.coordinator_dir is not None:
+        disk = look_at_disk("coordinator.dir", question.coordinator_dir)
+        sqlite = not config.coordinator.database.get_secret_value()
+        per = need.round_bytes(config)
+        found += judge_machine.judge_disk(disk, 2 * per, need.ROUND_INODES, database=sqlite, per=per)
+    return found
+
+
+def _timeouts(question: Question, best: Seen | None) -> tuple[Timeout, ...]:
+    config = question.config
+    if config is None:
+        return ()
+    blocks = full_phase_blocks(config.inner.steps, config.site.windows_per_step, config.data.block_windows)
+    rtt_s = best.answer.seconds if best and best.answer.seconds else 0.1
+    return derive(
+        Circumstances(
+            round_s=question.round_s,
+            block_s=question.round_s / blocks,
+            download_bytes=need.download_bytes(config),
+            upload_bytes=need.upload_bytes(config),
+            rate=best.rate if best else None,
+            rtt_s=rtt_s,
+            checkpoint_s=transfer_s(round(need.CHECKPOINT_BYTES * need.parameters(config.model)), CHECKPOINT_RATE, 0.0),
+            heartbeat_s=config.lease.heartbeat_s,
+            ttl_floor_s=config.lease.ttl_floor_s,
+        )
+    )
+
+
+def settings_of(config: RunConfig, table: Sequence[Timeout]) -> dict[str, float]:
+    """What the run file sets for the rows that have a key."""
+    found = {}
+    for row in table:
+        section, _, name = row.key.partition(".")
+        if name:
+            found[row.key] = float(getattr(getattr(config, section), name))
+    return found
+
+
+def judge_settings(table: Sequence[Timeout], given: Mapping[str, float]) -> tuple[Finding, ...]:
+    """Keys of the run file that are shorter than what they wait for."""
+    return tuple(
+        Finding(
+            Level.WARN,
+            row.key,
+            f"{given[row.key]:.0f} s are set, {row.seconds:.0f} s are needed for {row.name}: {row.rule}",
+            f"{row.key.rpartition('.')[2]} = {row.seconds:.0f} in [{row.key.partition('.')[0]}]",
+        )
+        for row in table
+        if row.key in given and given[row.key] < 0.99 * row.seconds
+    )

@@ -1,0 +1,53 @@
+"""What a run needs of disks, from its run file alone."""
+
+from __future__ import annotations
+
+from crosstrain.config import ModelSection, RunConfig
+
+WEIGHT_BYTES = {"bf16": 2.0, "fp32": 4.0, "int8": 1.1, "int4": 0.6}
+"""Bytes per parameter on the wire, scales of the blocks included."""
+CHECKPOINT_BYTES = 12.0
+"""float32 weights and two moments of AdamW, per parameter."""
+MASTER_BYTES = 8.0
+"""float32 weights and momentum of a generation at the coordinator, per parameter."""
+KEPT_CHECKPOINTS = 2
+"""One that counts and one being made."""
+SITE_INODES = 500
+ROUND_INODES = 20
+
+
+def parameters(model: ModelSection) -> int:
+    """Parameters of a dense Qwen3: embedding, attention with norms of queries and keys, gated feed-forward, norms."""
+    width, heads, kv_heads, head = (
+        model.hidden_size,
+        model.num_attention_heads,
+        model.num_key_value_heads,
+        model.head_dim,
+    )
+    attention = width * head * (2 * heads + 2 * kv_heads) + 2 * head
+    layer = attention + 3 * width * model.intermediate_size + 2 * width
+    embedding = model.vocab_size * width
+    return embedding * (1 if model.tie_word_embeddings else 2) + model.num_hidden_layers * layer + width
+
+
+def download_bytes(config: RunConfig) -> int:
+    """A generation as sites fetch it."""
+    return round(parameters(config.model) * WEIGHT_BYTES[config.wire.weights])
+
+
+def upload_bytes(config: RunConfig) -> int:
+    """A delta as sites send it."""
+    return round(parameters(config.model) * WEIGHT_BYTES[config.wire.delta])
+
+
+def site_bytes(config: RunConfig) -> int:
+    """The most that a site's directory holds at a time: two generations, a delta, checkpoints, generation 0."""
+    count = parameters(config.model)
+    checkpoints = KEPT_CHECKPOINTS * CHECKPOINT_BYTES * count
+    return round(2 * download_bytes(config) + upload_bytes(config) + checkpoints + WEIGHT_BYTES["fp32"] * count)
+
+
+def round_bytes(config: RunConfig) -> int:
+    """What one round adds at the coordinator."""
+    sites = max(1, len(config.sites))
+    return round(MASTER_BYTES * parameters(config.model)) + download_bytes(config) + sites * upload_bytes(config)

@@ -1,0 +1,225 @@
+"""`crosstrain doctor` before real servers: a coordinator, nothing, something else, proxies, a mailbox."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from tests.fakes import World, build_world
+from tests.proxies import certificate, squid, tinyproxy, tls_front
+from typer.testing import CliRunner
+
+from crosstrain.assembly import listen
+from crosstrain.cli.main import app
+from crosstrain.demo.prepare import free_port
+from crosstrain.doctor.examine import proxy_for
+from crosstrain.doctor.probe_network import without_credentials
+
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+def doctor(*words: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and document."""
+    found = CliRunner().invoke(app, ["doctor", "--json", "--silence", "0", *words])
+    assert found.stdout.startswith("{"), (found.stdout, found.exception)
+    document: dict[str, Any] = json.loads(found.stdout)
+    return found.exit_code, document
+
+
+def levels(document: dict[str, Any]) -> dict[str, str]:
+    return {finding["name"]: finding["level"] for finding in document["findings"]}
+
+
+def sentence(document: dict[str, Any], name: str) -> str:
+    return next(finding["sentence"] for finding in document["findings"] if finding["name"] == name)
+
+
+@contextmanager
+def served(world: World) -> Iterator[int]:
+    """The world's real app on a real port."""
+    transport: Any = world.http._transport
+    listener = listen("127.0.0.1", 0)
+    config = uvicorn.Config(transport._asgi.app, lifespan="off", log_config=None, access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
+    thread.start()
+    try:
+        yield int(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def coordinator(fast_tmp: Path) -> Iterator[tuple[World, int]]:
+    world = build_world(fast_tmp)
+    with served(world) as port:
+        yield world, port
+    world.database.close()
+
+
+def test_a_coordinator_is_found_and_what_works_is_told(coordinator: tuple[World, int]) -> None:
+    world, port = coordinator
+    code, document = doctor("--url", f"http://127.0.0.1:{port}")
+    assert (code, document["found"], document["way"]) == (0, True, "direct")
+    assert document["run_file"] == ["[site]", f'url = "http://127.0.0.1:{port}"']
+    found = levels(document)
+    assert (found["direct"], found["request bodies"], found["byte ranges"]) == ("ok", "ok", "unknown")
+    assert found["certificate"] == "warn"
+    assert "run run, crosstrain" in sentence(document, "direct")
+    assert "16 MiB pass" in sentence(document, "request bodies")
+    # The world's clock stands still far in the future, and that is no reason to refuse it.
+    assert found["clock"] == "warn"
+    world.begin("north")
+    _, again = doctor("--url", f"http://127.0.0.1:{port}")
+    assert levels(again)["byte ranges"] == "ok"
+    assert "honoured (bytes 0-" in sentence(again, "byte ranges")
+
+
+def test_nothing_is_changed_at_the_coordinator(coordinator: tuple[World, int]) -> None:
+    world, port = coordinator
+    world.begin("north")
+    before, blobs = world.dump(), sorted(world.directory.rglob("*"))
+    doctor("--url", f"http://127.0.0.1:{port}")
+    assert world.dump() == before
+    assert sorted(world.directory.rglob("*")) == blobs
+
+
+def test_nobody_there_is_told_and_is_exit_code_1() -> None:
+    code, document = doctor("--url", f"http://127.0.0.1:{free_port()}")
+    assert (code, document["found"], document["way"]) == (1, False, None)
+    assert levels(document)["direct"] == "fail"
+    assert "ConnectError" in sentence(document, "direct")
+
+
+class Other(BaseHTTPRequestHandler):
+    """Says welcome to everybody."""
+
+    def do_GET(self) -> None:
+        body = b"<html>Please log in</html>"
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_another_service_is_not_taken_for_a_coordinator() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        code, document = doctor("--url", f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert code == 1
+    assert "HTTP 200, but no crosstrain coordinator answers there" in sentence(document, "direct")
+
+
+def test_a_way_through_tinyproxy_is_found_and_its_tunnels_are_tried(
+    coordinator: tuple[World, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, port = coordinator
+    with tinyproxy(tmp_path / "tiny") as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        code, document = doctor("--url", f"http://127.0.0.1:{port}")
+    assert (code, document["way"]) == (0, "direct")
+    assert document["shell"] == ["export NO_PROXY=127.0.0.1"]
+    found = levels(document)
+    assert (found["through the proxy"], found["CONNECT"]) == ("ok", "warn")
+    assert "403" in sentence(document, "CONNECT")
+
+
+def test_a_proxy_is_the_way_where_only_it_knows_the_name_and_its_limits_are_measured(
+    coordinator: tuple[World, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, port = coordinator
+    with squid(tmp_path / "squid", "request_body_max_size 2 MB") as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        code, document = doctor("--url", f"http://coordinator.test:{port}")
+    assert (code, document["way"]) == (0, "proxy")
+    assert document["shell"] == [f"export HTTP_PROXY={proxy.url}"]
+    found = levels(document)
+    assert (found["name"], found["direct"], found["through the proxy"]) == ("warn", "fail", "ok")
+    assert (found["CONNECT"], found["request bodies"]) == ("ok", "warn")
+    assert sentence(document, "request bodies").startswith("1 MiB pass, 4 MiB do not")
+
+
+def test_tls_is_looked_at_and_a_certificate_that_nobody_signed_is_refused(
+    coordinator: tuple[World, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, port = coordinator
+    pem, key = certificate(tmp_path, days=5)
+    with tls_front(port, pem, key) as secure:
+        refused, document = doctor("--url", f"https://127.0.0.1:{secure}")
+        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+        code, trusted = doctor("--url", f"https://127.0.0.1:{secure}")
+    assert (refused, code) == (1, 0)
+    assert "CERTIFICATE_VERIFY_FAILED" in sentence(document, "direct")
+    assert levels(trusted)["certificate"] == "warn"
+    assert sentence(trusted, "certificate") in ("valid, ends in 5 days", "valid, ends in 4 days")
+
+
+def test_a_mailbox_without_a_relay_is_no_way(fast_tmp: Path) -> None:
+    code, document = doctor("--url", f"mailbox:{fast_tmp / 'box'}")
+    assert code == 1
+    assert levels(document)["mailbox"] == "warn"
+    assert "no relay was ever there" in sentence(document, "mailbox")
+    (fast_tmp / "box").chmod(0o755)
+    code, document = doctor("--url", f"mailbox:{fast_tmp / 'box'}")
+    assert (code, levels(document)["mailbox"]) == (1, "fail")
+
+
+def test_the_text_ends_with_the_way_and_the_table(coordinator: tuple[World, int], tmp_path: Path) -> None:
+    _, port = coordinator
+    run_file = tmp_path / "RUN.toml"
+    run_file.write_text(f'[model]\nvocab_size = 1000\n\n[site]\nurl = "http://127.0.0.1:{port}"\n')
+    found = CliRunner().invoke(app, ["doctor", str(run_file), "--silence", "0"])
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    assert lines[-1] == f'    url = "http://127.0.0.1:{port}"'
+    for name in ("site.dir room", "coordinator.dir", "congestion control"):
+        assert any(line[8:].startswith(name) for line in lines)
+    assert any("cutoff of a round" in line and "[round.cutoff_s = 7200]" in line for line in lines)
+    assert not (tmp_path / "sites").exists()
+
+
+def test_without_an_address_it_says_what_it_needs() -> None:
+    found = CliRunner().invoke(app, ["doctor"])
+    assert str(found.exception).startswith("doctor needs to know the coordinator.")
+
+
+@pytest.mark.parametrize(
+    ("url", "variables", "expected"),
+    [
+        ("http://a.example", {"HTTP_PROXY": "proxy:3128"}, "http://proxy:3128"),
+        ("https://a.example", {"HTTP_PROXY": "http://proxy:3128"}, None),
+        ("https://a.example", {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": ".example"}, None),
+        ("https://a.example", {"ALL_PROXY": "http://proxy:3128"}, "http://proxy:3128"),
+        ("https://u:p@a.example:8443", {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "b.example"}, "http://proxy:1"),
+    ],
+)
+def test_the_environment_names_the_proxy(
+    url: str, variables: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert proxy_for(url) == expected
+
+
+def test_credentials_are_not_shown() -> None:
+    assert without_credentials("https://user:secret@host:1/path@x") == "https://host:1/path@x"
+    assert without_credentials("") == ""

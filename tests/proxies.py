@@ -1,0 +1,167 @@
+"""Forward proxies as computing centres run them: squid and tinyproxy, each in a directory and on a port of its own; and a
+TLS front for a coordinator, because a proxy tunnels (CONNECT) what it may not read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from crosstrain.assembly import listen
+from crosstrain.batch.command import run, spawn
+from crosstrain.clock import SystemClock, pause
+from crosstrain.demo.prepare import free_port
+
+PATIENCE_S = 30.0
+NAME = "coordinator.test"
+"""A host that only the proxy can resolve."""
+SYSTEM = ("/usr/sbin", "/usr/bin")
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A running proxy."""
+
+    url: str
+    directory: Path
+
+    @property
+    def access_log(self) -> str:
+        return "".join(path.read_text() for path in self.directory.glob("access.log"))
+
+
+def program(name: str) -> str:
+    """Where the program is; skips the test if it is not installed."""
+    found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *SYSTEM]))
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@contextmanager
+def squid(directory: Path, *settings: str) -> Iterator[Proxy]:
+    """A squid that lets everything through, but for `settings` (lines of its configuration)."""
+    directory.mkdir(parents=True)
+    port = free_port()
+    for path in (directory, *directory.parents):
+        with contextlib.suppress(PermissionError):  # root's squid becomes another user
+            path.chmod(path.stat().st_mode | 0o011)
+    directory.chmod(0o777)
+    (directory / "hosts").write_text(f"127.0.0.1 {NAME}\n")
+    lines = [
+        f"http_port 127.0.0.1:{port}",
+        "visible_hostname proxy.test",
+        f"hosts_file {directory}/hosts",
+        "http_access allow all",
+        "cache deny all",
+        "cache_mem 4 MB",
+        "memory_cache_shared off",
+        "shutdown_lifetime 0 seconds",
+        f"pid_filename {directory}/squid.pid",
+        f"access_log stdio:{directory}/access.log",
+        f"cache_log {directory}/cache.log",
+        f"coredump_dir {directory}",
+        *settings,
+    ]
+    configuration = directory / "squid.conf"
+    configuration.write_text("\n".join(lines) + "\n")
+    yield from _serve([program("squid"), "-N", "-f", str(configuration)], port, directory)
+
+
+@contextmanager
+def tinyproxy(directory: Path, *settings: str) -> Iterator[Proxy]:
+    """A tinyproxy that tunnels to no port unless `settings` name one (ConnectPort)."""
+    directory.mkdir(parents=True)
+    port = free_port()
+    lines = [
+        f"Port {port}",
+        "Listen 127.0.0.1",
+        "MaxClients 50",
+        "LogLevel Connect",
+        f'LogFile "{directory}/access.log"',
+        *(settings or ("ConnectPort 1",)),
+    ]
+    configuration = directory / "tinyproxy.conf"
+    configuration.write_text("\n".join(lines) + "\n")
+    yield from _serve([program("tinyproxy"), "-d", "-c", str(configuration)], port, directory)
+
+
+def _serve(argv: list[str], port: int, directory: Path) -> Iterator[Proxy]:
+    child = spawn(argv, log=directory / "output.log")
+    try:
+        clock = SystemClock()
+        deadline = clock.perf() + PATIENCE_S
+        while not _listens(port):
+            assert child.poll() is None and clock.perf() < deadline, (directory / "output.log").read_text()
+            pause(0.05)
+        yield Proxy(f"http://127.0.0.1:{port}", directory)
+    finally:
+        child.kill_group()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
+
+
+def certificate(directory: Path, days: int = 30) -> tuple[Path, Path]:
+    """(certificate, key) of `NAME` and of this machine, signed by itself."""
+    paths = directory / "certificate.pem", directory / "key.pem"
+    made = run(
+        [
+            program("openssl"),
+            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", str(days), "-subj", f"/CN={NAME}"),
+            *("-addext", f"subjectAltName=DNS:{NAME},IP:127.0.0.1"),
+            *("-out", str(paths[0]), "-keyout", str(paths[1])),
+        ],
+        timeout=PATIENCE_S,
+    )
+    assert made.code == 0, made.stderr
+    return paths
+
+
+@contextmanager
+def tls_front(target: int, certificate_path: Path, key_path: Path) -> Iterator[int]:
+    """TLS on a port, which is given; what comes in goes to the port `target`, as from a server in front of it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate_path, key_path)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="tls front", daemon=True)
+    thread.start()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", target)
+            await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+
+    listener = listen("127.0.0.1", 0)
+    server = asyncio.run_coroutine_threadsafe(asyncio.start_server(serve, sock=listener, ssl=context), loop).result()
+    try:
+        yield int(listener.getsockname()[1])
+    finally:
+        loop.call_soon_threadsafe(server.close)
+        loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
+        loop.call_soon_threadsafe(lambda: loop.call_later(0.1, loop.stop))
+        thread.join()
+        loop.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    except (OSError, ssl.SSLError):
+        pass  # one end is gone, so the other goes as well
+    finally:
+        writer.close()

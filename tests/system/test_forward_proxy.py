@@ -1,0 +1,108 @@
+"""Sites behind a forward proxy that resolves the coordinator's name for them, cuts connections and caps bodies."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.proxies import NAME, Proxy, certificate, squid, tinyproxy, tls_front
+from tests.system.runs import PATIENCE_S, Run, check_the_record, write_run
+
+from crosstrain.clock import SystemClock, pause
+from crosstrain.domain.ids import Digest
+from crosstrain.wire.transfer import BlobClient
+
+pytestmark = pytest.mark.system
+
+CUTS = ("client_lifetime 3 seconds", "request_body_max_size 600 KB")
+SLOW = ("delay_pools 1", "delay_class 1 1", "delay_parameters 1 2000000/2000000", "delay_access 1 allow all")
+"""Two megabytes a second for all downloads together, so that a connection's life is over before a blob is."""
+NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+def use_proxy(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> None:
+    """As a job script does; what is started from here on inherits it."""
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", proxy.url)
+    monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+
+
+@pytest.fixture
+def served(corpus: Path, tmp_path: Path) -> Iterator[Run]:
+    files = write_run(tmp_path, corpus)
+    with Run(files) as run:
+        yield run
+
+
+def contribute_until(run: Run, name: str, generation: int, *words: str) -> None:
+    """One whole session of a site."""
+    run.fleet.start_site(name, *words)
+    run.until(lambda status: (status.generation or 0) >= generation)
+    run.fleet.send(name, signal.SIGTERM)
+    assert run.code_of(name) == 0, run.log(name)
+
+
+def test_a_site_trains_through_a_proxy_that_cuts_connections_and_caps_bodies(
+    served: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = served.files.config.coordinator.port
+    with squid(tmp_path / "squid", *CUTS) as proxy, monkeypatch.context() as environment:
+        use_proxy(environment, proxy)
+        contribute_until(served, "alpha", 3, "--url", f"http://{NAME}:{port}")
+    log = proxy.access_log
+    assert f"POST http://{NAME}:{port}/v1/sessions" in log
+    assert f"GET http://{NAME}:{port}/v1/blobs/" in log
+    assert f"PUT http://{NAME}:{port}/v1/blobs/" in log
+    check_the_record(served.files, ("alpha",))
+
+
+def test_a_site_trains_through_tunnels_to_a_coordinator_with_tls(
+    served: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pem, key = certificate(tmp_path)
+    with (
+        tls_front(served.files.config.coordinator.port, pem, key) as port,
+        squid(tmp_path / "squid", *CUTS) as proxy,
+        monkeypatch.context() as environment,
+    ):
+        use_proxy(environment, proxy)
+        environment.setenv("SSL_CERT_FILE", str(pem))
+        contribute_until(served, "alpha", 3, "--url", f"https://{NAME}:{port}")
+    log = proxy.access_log
+    assert f"CONNECT {NAME}:{port}" in log
+    assert "http://" not in log
+    check_the_record(served.files, ("alpha",))
+
+
+def test_a_site_trains_through_tinyproxy(served: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tinyproxy(tmp_path / "tiny", "Timeout 3") as proxy, monkeypatch.context() as environment:
+        use_proxy(environment, proxy)
+        contribute_until(served, "alpha", 2)
+    assert "/v1/blobs/" in proxy.access_log
+    check_the_record(served.files, ("alpha",))
+
+
+def test_a_blob_larger_than_any_body_or_connection_passes_both_ways(
+    served: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = random.Random(5).randbytes(16 << 20)
+    digest = Digest(hashlib.sha256(data).hexdigest())
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(data)
+    url = f"http://{NAME}:{served.files.config.coordinator.port}"
+    with squid(tmp_path / "squid", *CUTS, *SLOW) as proxy, monkeypatch.context() as environment:
+        use_proxy(environment, proxy)
+        client = BlobClient(url, SystemClock(), random.Random(1).random, pause)
+        try:
+            client.upload(source, digest, PATIENCE_S, lambda *_: None)
+            client.download(digest, target, PATIENCE_S, lambda *_: None)
+        finally:
+            client.close()
+    assert target.read_bytes() == data
+    log = proxy.access_log
+    assert "/413 " in log, "no body was refused: the cap did not act"

@@ -1,0 +1,154 @@
+"""Sites without network: a whole run by way of a mailbox, and a relay that is killed again and again."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.demo.rehearsal import processes_of
+from tests.system.runs import PATIENCE_S, Run, check_the_record, crosstrain, ended, write_run
+
+from crosstrain.batch.command import Child, spawn
+from crosstrain.clock import SystemClock, pause
+from crosstrain.domain.ids import Digest
+from crosstrain.wire.way import Way
+
+pytestmark = pytest.mark.system
+
+LEASE = "heartbeat_s = 0.5\nttl_floor_s = 10.0\njoin_patience_s = 5.0"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Polls until something holds."""
+    clock = SystemClock()
+    deadline = clock.perf() + PATIENCE_S
+    while not condition():
+        assert clock.perf() < deadline
+        pause(0.02)
+
+
+class RelayProcess:
+    """`crosstrain relay`, killed and started again as often as a test likes."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self.mailbox = directory / "mailbox"
+        self.log = directory / "relay.log"
+        self._argv = [sys.executable, "-m", "crosstrain", "relay", "--mailbox", str(self.mailbox), "--url", url]
+        self._child: Child | None = None
+
+    def start(self) -> None:
+        self._child = spawn(self._argv, log=self.log)
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill_group()
+            self._child = None
+
+    def serve_letters(self, count: int) -> None:
+        """Waits until so many answers were written."""
+        for _ in range(count):
+            before = self._answers()
+            until(lambda before=before: self._answers() != before)
+
+    def _answers(self) -> set[tuple[str, int]]:
+        found = (self.mailbox / "senders").glob("*/answer.json")
+        return {(str(path), path.stat().st_mtime_ns) for path in found if path.exists()}
+
+    def stop(self) -> int | None:
+        """The exit code after SIGTERM."""
+        assert self._child is not None
+        self._child.signal(signal.SIGTERM)
+        return self._child.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def relay_run(corpus: Path, tmp_path: Path) -> Iterator[tuple[Run, RelayProcess]]:
+    files = write_run(tmp_path, corpus, lease=LEASE)
+    with Run(files) as run:
+        relay = RelayProcess(tmp_path, f"http://127.0.0.1:{files.config.coordinator.port}")
+        try:
+            yield run, relay
+        finally:
+            relay.kill()
+    assert not processes_of(tmp_path)
+
+
+def test_sites_train_by_way_of_a_mailbox_whose_relay_comes_late_and_is_killed(
+    relay_run: tuple[Run, RelayProcess],
+) -> None:
+    run, relay = relay_run
+    run.fleet.start_site("alpha", "--url", f"mailbox:{relay.mailbox}")
+    until(lambda: "no relay was ever at the mailbox" in run.log("alpha"))
+    relay.start()
+    run.fleet.start_site("beta", "--url", f"mailbox:{relay.mailbox}")
+    run.until(lambda status: (status.generation or 0) >= 1)
+    chosen = random.Random(4)
+    for _ in range(4):
+        relay.serve_letters(chosen.randrange(1, 8))
+        relay.kill()
+        relay.start()
+    reached = run.until(lambda status: all(site.merged_blocks > 0 for site in status.sites) and len(status.sites) == 2)
+    last = run.until(lambda status: (status.generation or 0) > (reached.generation or 0))
+    assert {site.ttl_expiries for site in last.sites} == {0}
+    assert all(site.rtt_ms is not None and site.rtt_ms > 0 for site in last.sites)
+    for name in ("alpha", "beta"):
+        run.fleet.send(name, signal.SIGTERM)
+        assert run.code_of(name) == 0
+    assert relay.stop() == 0
+    assert '"ended":true' in (relay.mailbox / "relay.json").read_text()
+    assert list((relay.mailbox / "senders").iterdir()) == []
+    check_the_record(run.files, ("alpha", "beta"))
+
+
+def test_a_relay_killed_at_random_points_of_transfers_neither_corrupts_nor_begins_again(
+    relay_run: tuple[Run, RelayProcess], tmp_path: Path
+) -> None:
+    run, relay = relay_run
+    relay.start()
+    chosen = random.Random(7)
+    data = chosen.randbytes(48 << 20)
+    digest = Digest(hashlib.sha256(data).hexdigest())
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(data)
+    blobs = Way(f"mailbox:{relay.mailbox}", "tester", SystemClock(), chosen.random, pause).blobs()
+    seen: list[tuple[int, int]] = []
+    kills = 0
+    for move in (
+        lambda: blobs.upload(source, digest, PATIENCE_S, lambda *now: seen.append(now)),
+        lambda: blobs.download(digest, target, PATIENCE_S, lambda *now: seen.append(now)),
+    ):
+        mover = threading.Thread(target=move)
+        mover.start()
+        for _ in range(4):
+            mover.join(chosen.uniform(0.0, 0.5))
+            if mover.is_alive():
+                relay.kill()
+                relay.start()
+                kills += 1
+        mover.join(PATIENCE_S)
+        assert not mover.is_alive()
+        assert seen[-1] == (len(data), len(data))
+    blobs.close()
+    assert kills >= 4
+    assert target.read_bytes() == data
+    stored = run.files.coordinator_dir / "objects" / digest[:2] / digest
+    assert stored.read_bytes() == data
+
+
+def test_two_relays_at_one_mailbox_end_as_one(relay_run: tuple[Run, RelayProcess]) -> None:
+    _, relay = relay_run
+    words = ("relay", "--mailbox", relay.mailbox, "--url", "http://127.0.0.1:1")
+    older = crosstrain(*words)
+    until((relay.mailbox / "relay.json").exists)
+    relay.start()
+    code, errors = ended(older)
+    assert code == 8, errors
+    assert "error: A newer relay, on" in errors
+    code, errors = ended(crosstrain(*words, "--for", "0"))
+    assert code == 0, errors
