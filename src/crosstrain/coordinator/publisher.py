@@ -7,7 +7,8 @@ is a function of the parent generation and of the contributions in the order of 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +24,17 @@ from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteNa
 from crosstrain.domain.lease import LeaseState
 from crosstrain.domain.ledger import count_blocks, move, open_epoch
 from crosstrain.errors import IntegrityError
+from crosstrain.outer.encoding import Array, Delta
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.outer.presets import hyperparameters
-from crosstrain.outer.weighted_merge import Workspace, merge_tensor, weigh
+from crosstrain.outer.weighted_merge import Merged, Workspace, merge_tensor, weigh
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.storage.delta_file import DeltaFile
 from crosstrain.storage.object_store import ObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
+
+_CHUNK = 1 << 18  # elements; enough to be worth handing to a thread, few enough to stay in the cache
+_RELEASED = 1 << 22  # elements; 56 MiB of pages with three bf16 deltas
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +71,74 @@ def recipe_of(
 def merge(objects: ObjectStore, recipe: Recipe, work: Path) -> dict[str, Path]:
     """Makes the files of a generation in `work`: `master`, `momentum`, and `weights` unless that is the master.
 
-    Memory is one workspace plus page cache, whatever the model's size and the number of deltas.
+    Memory is one workspace and the pages of `_RELEASED` elements, whatever the model's size and the number of deltas.
     """
     work.mkdir(parents=True, exist_ok=True)
     names = ("master", "momentum") if recipe.wire.weights == "fp32" else ("master", "momentum", "weights")
     paths = {name: work / f"{name}.safetensors" for name in names}
-    parent = recipe.parent
     with ExitStack() as stack:
-        master = stack.enter_context(WeightsFile(objects.path(parent.master)))
-        momentum = stack.enter_context(WeightsFile(objects.path(parent.momentum))) if parent.momentum else None
-        deltas = [stack.enter_context(DeltaFile(objects.path(delta), recipe.wire.delta)) for delta in recipe.deltas]
-        out = {
-            name: stack.enter_context(WeightsWriter(path, _entries(master, "BF16" if name == "weights" else "F32")))
+        inputs = stack.enter_context(_Inputs(objects, recipe))
+        out = stack.enter_context(_Outputs(paths, inputs.master))
+        weighting, workspace, since = weigh(recipe.tokens), Workspace(_CHUNK), 0
+        for entry in inputs.master.entries:
+            weights, momentum, deltas = inputs.tensors(entry.name)
+            for part in merge_tensor(weights, momentum, deltas, weighting, recipe.hyper, workspace):
+                out.append(entry.name, part)
+                since += part.weights.size
+                if since >= _RELEASED:
+                    inputs.release()
+                    since = 0
+    return paths
+
+
+class _Inputs(ExitStack):
+    """The mapped files that a generation is made from."""
+
+    def __init__(self, objects: ObjectStore, recipe: Recipe) -> None:
+        super().__init__()
+        parent = recipe.parent
+        with ExitStack() as opened:  # closes those before one that cannot be opened
+            self.master = opened.enter_context(WeightsFile(objects.path(parent.master)))
+            self._momentum = parent.momentum and opened.enter_context(WeightsFile(objects.path(parent.momentum)))
+            self._deltas = [
+                opened.enter_context(DeltaFile(objects.path(delta), recipe.wire.delta)) for delta in recipe.deltas
+            ]
+            self.push(opened.pop_all())
+
+    def tensors(self, name: str) -> tuple[Array, Array | None, list[Delta]]:
+        """Weights, momentum and deltas of one tensor."""
+        momentum = self._momentum.array(name) if self._momentum else None
+        return self.master.array(name), momentum, [delta.tensor(name) for delta in self._deltas]
+
+    def release(self) -> None:
+        """Takes what was read so far out of resident memory."""
+        for file in (self.master, self._momentum, *self._deltas):
+            if file:
+                file.release()
+
+
+class _Outputs(ExitStack):
+    """The files of the new generation, each written by a thread of its own: copying into the page cache costs several times
+    what the arithmetic does."""
+
+    def __init__(self, paths: Mapping[str, Path], master: WeightsFile) -> None:
+        super().__init__()
+        self._writers = {
+            name: self.enter_context(WeightsWriter(path, _entries(master, "BF16" if name == "weights" else "F32")))
             for name, path in paths.items()
         }
-        weighting, workspace = weigh(recipe.tokens), Workspace()
-        for entry in master.entries:
-            weights = master.array(entry.name)
-            old = None if momentum is None else momentum.array(entry.name)
-            tensors = [delta.tensor(entry.name) for delta in deltas]
-            for part in merge_tensor(weights, old, tensors, weighting, recipe.hyper, workspace):
-                out["master"].append(entry.name, part.weights)
-                out["momentum"].append(entry.name, part.momentum)
-                if "weights" in out:
-                    out["weights"].append(entry.name, part.wire)
-    return paths
+        self._threads = self.enter_context(ThreadPoolExecutor(len(paths), "merge"))
+
+    def append(self, name: str, part: Merged) -> None:
+        """Writes the next elements of a tensor; afterwards `part` may be changed."""
+        values = {"master": part.weights, "momentum": part.momentum, "weights": part.wire}
+        if part.weights.size < _CHUNK:  # not worth a thread
+            for file, writer in self._writers.items():
+                writer.append(name, values[file])
+            return
+        running = [self._threads.submit(writer.append, name, values[file]) for file, writer in self._writers.items()]
+        for each in running:
+            each.result()
 
 
 def _entries(file: WeightsFile, dtype: DType) -> list[Entry]:
