@@ -17,8 +17,8 @@ ROUTES = {
     "GET /v1/status": "One snapshot of the run.",
     "GET /v1/blobs/{digest}": "The bytes of a blob; `Range` is honoured.",
     "HEAD /v1/blobs/{digest}": "Whether a blob is there, and its size.",
-    "GET /v1/blobs/{digest}/received": "Bytes held of an upload: where the sender continues.",
-    "PUT /v1/blobs/{digest}": "The next part of an upload, at `offset` of `total` bytes.",
+    "GET /v1/blobs/{digest}/received": "Which bytes of a blob are held, and whether it is whole.",
+    "PUT /v1/blobs/{digest}": "A part of an upload, at `offset` of `total` bytes: in any order, several at once, more than once.",
 }
 
 PROBLEMS = {
@@ -32,12 +32,13 @@ PROBLEMS = {
     "malformed": "The request does not fit its model; the detail names the field.",
     "missing-blob": "The blob that is named was not uploaded.",
     "part-too-large": "A part of an upload has more bytes than one request may have.",
+    "range-not-satisfiable": "Nothing of the range that was asked for is in the blob.",
     "standby": "Another coordinator serves the run; this one waits to take over. The detail says since when and why.",
     "superseded": "The session is over: a newer one of this site took over, or it left.",
     "unknown-generation": "There is no such generation.",
     "unknown-lease": "There is no such lease.",
     "unknown-session": "There is no such session.",
-    "upload-gap": "A part starts behind what is held.",
+    "verifying": "Another request is verifying this upload; ask again.",
     "version-mismatch": "The site speaks another version of the protocol.",
     "wrong-file": "The blob is no readable safetensors file of the type expected.",
     "wrong-model": "The delta's tensors are not those of the model.",
@@ -77,7 +78,7 @@ EVENTS = {
 
 OTHER_EXITS = {
     0: "Success.",
-    1: "The answer is no (`crosstrain audit` found problems), or a bug that printed a traceback.",
+    1: "The answer is no (`crosstrain audit` found problems, `crosstrain doctor` no way), or a bug that printed a traceback.",
     130: "Interrupted by Ctrl-C.",
     141: "The reader of the output went away, for example `head`.",
 }

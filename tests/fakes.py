@@ -230,6 +230,12 @@ class World:
         self.loop = Loop(self.service)
 
     @property
+    def app(self) -> Any:
+        """The coordinator's ASGI application."""
+        assert self._shell is not None
+        return self._shell.app
+
+    @property
     def corpus(self) -> Corpus:
         return self.service.corpus
 
@@ -251,7 +257,7 @@ class World:
 
     def put(self, data: bytes) -> Digest:
         digest = sha256(data)
-        self.objects.append(digest, 0, [data], len(data))
+        self.objects.receive(digest, 0, [data], len(data))
         return digest
 
     def put_weights(self, tensors: Weights, dtype: DType = "F32") -> Digest:

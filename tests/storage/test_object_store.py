@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import random
+import shutil
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from crosstrain.batch.command import run
+from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
-from crosstrain.errors import EnvironmentFault, IntegrityError, Refused
+from crosstrain.errors import EnvironmentFault, IntegrityError
 from crosstrain.storage.durable import disk_faults, require_space
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore, digest_file
 
@@ -56,7 +64,7 @@ def parts(store: LocalObjectStore) -> list[Path]:
 
 def test_an_empty_store(store: LocalObjectStore) -> None:
     assert not store.has(NAME)
-    assert store.received(NAME) == 0
+    assert store.held(NAME).length == 0
     assert list(store.digests()) == []
     store.delete(NAME)
     for method in (store.path, store.size, store.verify):
@@ -67,99 +75,135 @@ def test_an_empty_store(store: LocalObjectStore) -> None:
 
 @pytest.mark.parametrize("data", [DATA, b"", b"x" * 3_000_000])
 def test_upload_in_one_go(store: LocalObjectStore, data: bytes) -> None:
-    assert store.append(sha256(data), 0, cut(data, 65_536), len(data)) == len(data)
+    assert store.receive(sha256(data), 0, cut(data, 65_536), len(data)) == len(data)
     assert holds_exactly(store, data)
-    assert store.received(sha256(data)) == len(data)
+    assert store.held(sha256(data)).length == len(data)
     assert parts(store) == []
 
 
 @pytest.mark.parametrize("cut_at", range(len(DATA) + 1))
 def test_a_cut_at_every_byte_is_continued_by_a_new_process(directory: Path, cut_at: int) -> None:
     with pytest.raises(ConnectionResetError):
-        LocalObjectStore(directory).append(NAME, 0, broken(DATA[:cut_at]), len(DATA))
+        LocalObjectStore(directory).receive(NAME, 0, broken(DATA[:cut_at]), len(DATA))
     store = LocalObjectStore(directory)
     assert not store.has(NAME)
-    held = store.received(NAME)
+    held = store.held(NAME).length
     assert held == cut_at
-    assert store.append(NAME, held, cut(DATA[held:]), len(DATA)) == len(DATA)
+    assert store.receive(NAME, held, cut(DATA[held:]), len(DATA)) == len(DATA)
     assert holds_exactly(store, DATA)
 
 
-def test_parts_sent_separately(store: LocalObjectStore) -> None:
-    for begin in range(0, len(DATA), 20):
-        assert store.append(NAME, begin, [DATA[begin : begin + 20]], len(DATA)) == min(begin + 20, len(DATA))
+@given(cuts=st.lists(st.integers(0, len(DATA)), max_size=8), order=st.randoms(use_true_random=False))
+def test_parts_come_in_any_order_overlap_and_come_again(directory: Path, cuts: list[int], order: random.Random) -> None:
+    store = LocalObjectStore(directory)
+    store.delete(NAME)
+    edges = sorted({0, len(DATA), *cuts})
+    parts = [(start, min(len(DATA), stop + 5)) for start, stop in pairwise(edges)] * 2
+    order.shuffle(parts)
+    came = ByteRanges()
+    for start, stop in parts:
+        came = came.add(start, stop)
+        assert store.receive(NAME, start, cut(DATA[start:stop], 7), len(DATA)) == came.length
+        assert store.held(NAME) == came
     assert holds_exactly(store, DATA)
 
 
-@pytest.mark.parametrize("offset", [0, 1, 39, 40])
-def test_what_was_held_may_be_sent_again(store: LocalObjectStore, offset: int) -> None:
-    store.append(NAME, 0, [DATA[:40]], len(DATA))
-    assert store.append(NAME, offset, cut(DATA[offset:], 7), len(DATA)) == len(DATA)
+def test_bytes_are_written_once(store: LocalObjectStore) -> None:
+    store.receive(NAME, 0, [DATA[:40]], len(DATA))
+    store.receive(NAME, 10, [b"!" * 20], len(DATA))
+    assert store.receive(NAME, 40, [DATA[40:]], len(DATA)) == len(DATA)
     assert holds_exactly(store, DATA)
 
 
-def test_sending_again_heals_damaged_bytes(store: LocalObjectStore) -> None:
-    store.append(NAME, 0, [b"\0" * 40], len(DATA))
-    assert store.append(NAME, 0, [DATA[:10]], len(DATA)) == 40
-    assert store.append(NAME, 10, [DATA[10:]], len(DATA)) == len(DATA)
+def test_parts_that_are_written_at_once_by_two_processes_do_not_meet(directory: Path) -> None:
+    one, other = LocalObjectStore(directory), LocalObjectStore(directory)
+    with one.open_part(NAME, 0, len(DATA)) as first, other.open_part(NAME, 20, len(DATA)) as second:
+        first.write(DATA[:10])
+        second.write(DATA[20:60])
+        first.write(DATA[10:40])
+        second.write(DATA[60:])
+        assert first.write(DATA[40:])
+        assert second.finish() == first.finish() == len(DATA)
+    assert holds_exactly(one, DATA)
+
+
+def test_an_upload_whose_last_process_died_before_it_looked_is_finished_by_the_next(directory: Path) -> None:
+    with LocalObjectStore(directory).open_part(NAME, 0, len(DATA)) as part:
+        part.write(DATA)
+    store = LocalObjectStore(directory)
+    assert (store.has(NAME), store.held(NAME).length) == (False, len(DATA))
+    assert store.receive(NAME, len(DATA), [], len(DATA)) == len(DATA)
     assert holds_exactly(store, DATA)
 
 
-@pytest.mark.parametrize("offset", [-1, 41, 97])
-def test_gaps_are_refused(store: LocalObjectStore, offset: int) -> None:
-    store.append(NAME, 0, [DATA[:40]], len(DATA))
-    with pytest.raises(Refused, match="continue at byte 40") as refusal:
-        store.append(NAME, offset, [DATA[40:]], len(DATA))
-    assert refusal.value.kind == "upload-gap"
-    assert store.received(NAME) == 40
+@pytest.mark.parametrize("note", [b"", b"{", b"[]\n", b'{"held": 5}\n', None])
+def test_an_upload_whose_notes_are_damaged_begins_anew(store: LocalObjectStore, note: bytes | None) -> None:
+    store.receive(NAME, 0, [b"?" * 40], len(DATA))
+    path = store.directory / "uploads" / f"{NAME}.held"
+    if note is None:
+        path.unlink()
+    else:
+        path.write_bytes(note)
+    assert store.held(NAME).length == 0
+    assert store.receive(NAME, 0, cut(DATA), len(DATA)) == len(DATA)
+    assert holds_exactly(store, DATA)
 
 
-def test_an_upload_without_bytes_leaves_nothing(store: LocalObjectStore) -> None:
-    with pytest.raises(Refused):
-        store.append(NAME, 5, [DATA], len(DATA))
-    assert not store.directory.exists()
+def test_notes_of_an_earlier_upload_do_not_count_for_a_new_one(store: LocalObjectStore) -> None:
+    store.receive(NAME, 0, [DATA[:40]], len(DATA))
+    (store.directory / "uploads" / f"{NAME}.part").unlink()
+    assert store.held(NAME).length == 0
+    assert store.receive(NAME, 40, [DATA[40:]], len(DATA)) == len(DATA) - 40
+
+
+def test_the_hash_follows_an_upload_that_was_discarded_and_begun_again(store: LocalObjectStore) -> None:
+    store.receive(NAME, 0, [b"?" * 40], len(DATA))  # hashed so far
+    (store.directory / "uploads" / f"{NAME}.part").unlink()
+    store.receive(NAME, 0, [DATA[:40]], len(DATA))
+    assert store.receive(NAME, 40, [DATA[40:]], len(DATA)) == len(DATA)
+    assert holds_exactly(store, DATA)
 
 
 @pytest.mark.parametrize("wrong", [DATA[:-1] + b"!", b"\0" * len(DATA)])
 def test_wrong_bytes_are_discarded(store: LocalObjectStore, wrong: bytes) -> None:
     with pytest.raises(IntegrityError, match="expected bytes of that SHA-256, found"):
-        store.append(NAME, 0, cut(wrong), len(DATA))
+        store.receive(NAME, 0, cut(wrong), len(DATA))
     assert not store.has(NAME)
-    assert store.received(NAME) == 0
+    assert store.held(NAME).length == 0
     assert parts(store) == []
-    assert store.append(NAME, 0, cut(DATA), len(DATA)) == len(DATA)
+    assert store.receive(NAME, 0, cut(DATA), len(DATA)) == len(DATA)
 
 
 def test_wrong_sizes_are_discarded(store: LocalObjectStore) -> None:
     with pytest.raises(IntegrityError, match="expected 97 bytes, found at least 98"):
-        store.append(NAME, 0, [DATA + b"!"], len(DATA))
-    assert store.received(NAME) == 0
-    store.append(NAME, 0, [DATA[:50]], len(DATA))
-    with pytest.raises(IntegrityError, match="expected 30 bytes, found 50"):
-        store.append(NAME, 0, [], 30)
-    assert store.received(NAME) == 0
+        store.receive(NAME, 0, [DATA + b"!"], len(DATA))
+    assert store.held(NAME).length == 0
+    store.receive(NAME, 0, [DATA[:50]], len(DATA))
+    with pytest.raises(IntegrityError, match="expected 30 bytes, found 97"):
+        store.receive(NAME, 0, [], 30)
+    assert store.held(NAME).length == 0
     with pytest.raises(IntegrityError, match="SHA-256"):
-        store.append(NAME, 0, [DATA[:50]], 50)
+        store.receive(NAME, 0, [DATA[:50]], 50)
     assert parts(store) == []
 
 
 def test_a_blob_sent_again_is_not_read(store: LocalObjectStore) -> None:
-    store.append(NAME, 0, [DATA], len(DATA))
+    store.receive(NAME, 0, [DATA], len(DATA))
     for offset in (0, 50, len(DATA)):
-        assert store.append(NAME, offset, broken(b""), len(DATA)) == len(DATA)
+        assert store.receive(NAME, offset, broken(b""), len(DATA)) == len(DATA)
     for total in (len(DATA) - 1, len(DATA) + 1):
         with pytest.raises(IntegrityError, match=f"expected {total} bytes, found 97"):
-            store.append(NAME, 0, [], total)
+            store.receive(NAME, 0, [], total)
     assert holds_exactly(store, DATA)
 
 
 def test_a_dead_upload_neither_blocks_nor_damages_a_live_one(store: LocalObjectStore) -> None:
     def dead() -> Iterator[bytes]:
         yield DATA[:30]
-        assert store.append(NAME, store.received(NAME), [DATA[30:]], len(DATA)) == len(DATA)
+        assert store.receive(NAME, store.held(NAME).length, [DATA[30:]], len(DATA)) == len(DATA)
         yield b"\xff" * 67
 
-    assert store.append(NAME, 0, dead(), len(DATA)) == len(DATA)
+    assert store.receive(NAME, 0, dead(), len(DATA)) == len(DATA)
     assert holds_exactly(store, DATA)
     assert parts(store) == []
 
@@ -171,7 +215,7 @@ def test_a_late_starter_cleans_up_after_itself(store: LocalObjectStore, tmp_path
         store.adopt(tmp_path / "file")
         yield DATA[:10]
 
-    assert store.append(NAME, 0, late(), len(DATA)) == len(DATA)
+    assert store.receive(NAME, 0, late(), len(DATA)) == len(DATA)
     assert parts(store) == []
     assert holds_exactly(store, DATA)
 
@@ -183,18 +227,8 @@ def test_a_deleted_upload_says_so(store: LocalObjectStore) -> None:
         yield DATA[30:]
 
     with pytest.raises(IntegrityError, match="discarded while it ran"):
-        store.append(NAME, 0, deleted(), len(DATA))
-    assert store.received(NAME) == 0
-
-
-def test_a_part_cut_under_a_running_upload_is_a_gap(store: LocalObjectStore) -> None:
-    def cut_short() -> Iterator[bytes]:
-        yield DATA[:30]
-        os.truncate(parts(store)[0], 10)
-        yield DATA[30:]
-
-    with pytest.raises(Refused, match="continue at byte 10"):
-        store.append(NAME, 0, cut_short(), len(DATA))
+        store.receive(NAME, 0, deleted(), len(DATA))
+    assert store.held(NAME).length == 0
 
 
 def test_many_threads_send_the_same_blob(store: LocalObjectStore) -> None:
@@ -204,7 +238,7 @@ def test_many_threads_send_the_same_blob(store: LocalObjectStore) -> None:
 
     def send() -> None:
         start.wait()
-        results.append(store.append(sha256(data), 0, cut(data, 1000), len(data)))
+        results.append(store.receive(sha256(data), 0, cut(data, 1000), len(data)))
 
     threads = [threading.Thread(target=send) for _ in range(4)]
     for thread in threads:
@@ -229,7 +263,7 @@ def test_adopt(store: LocalObjectStore, tmp_path: Path) -> None:
 def test_delete_and_list(store: LocalObjectStore) -> None:
     blobs = [bytes([i]) * i for i in range(1, 30)]
     for data in blobs:
-        store.append(sha256(data), 0, [data], len(data))
+        store.receive(sha256(data), 0, [data], len(data))
     (store.directory / "ab").mkdir(exist_ok=True)
     (store.directory / "ab" / "foreign").touch()
     assert list(store.digests()) == sorted(sha256(data) for data in blobs)
@@ -241,7 +275,7 @@ def test_delete_and_list(store: LocalObjectStore) -> None:
 
 @pytest.mark.parametrize("damage", [DATA[:-1], DATA + b"!", b"", b"!" + DATA[1:]])
 def test_verify_notices_damage(store: LocalObjectStore, damage: bytes) -> None:
-    store.append(NAME, 0, [DATA], len(DATA))
+    store.receive(NAME, 0, [DATA], len(DATA))
     store.path(NAME).write_bytes(damage)
     with pytest.raises(IntegrityError, match="has changed"):
         store.verify(NAME)
@@ -252,16 +286,16 @@ def test_verify_notices_damage(store: LocalObjectStore, damage: bytes) -> None:
 )
 def test_only_digests_become_file_names(store: LocalObjectStore, name: str) -> None:
     digest = Digest(name)
-    for method in (store.has, store.size, store.path, store.received, store.verify, store.delete):
+    for method in (store.has, store.size, store.path, store.held, store.verify, store.delete):
         with pytest.raises(IntegrityError, match="Expected a SHA-256"):
             method(digest)
     with pytest.raises(IntegrityError, match="Expected a SHA-256"):
-        store.append(digest, 0, [], 0)
+        store.receive(digest, 0, [], 0)
 
 
 def test_no_space_is_noticed_before_writing(store: LocalObjectStore) -> None:
     with pytest.raises(EnvironmentFault, match="bytes free"):
-        store.append(NAME, 0, broken(b""), 1 << 60)
+        store.receive(NAME, 0, broken(b""), 1 << 60)
     assert parts(store) == []
 
 
@@ -276,16 +310,39 @@ def test_headroom(tmp_path: Path) -> None:
         require_space(tmp_path, 0, headroom=1 << 60)
 
 
-def test_a_disk_that_fills_up_keeps_the_part(store: LocalObjectStore) -> None:
-    uploads = store.directory / "uploads"
-    uploads.mkdir(parents=True)
-    (uploads / f"{NAME}.part").symlink_to("/dev/full")
-    with pytest.raises(EnvironmentFault, match="the disk is full"):
-        store.append(NAME, 0, [DATA], len(DATA))
-    assert not store.has(NAME)
+def test_a_disk_that_fills_up_keeps_what_came(small_disk: Path) -> None:
+    store, data = LocalObjectStore(small_disk / "objects"), os.urandom(3 << 20)
+    name = sha256(data)
+    with store.open_part(name, 0, len(data)) as part, (small_disk / "other").open("wb") as other:
+        part.write(data[:1000])
+        with contextlib.suppress(OSError):
+            while other.write(bytes(1 << 20)):
+                other.flush()
+        with pytest.raises(EnvironmentFault, match="the disk is full"):
+            for start in range(1000, len(data), 65536):
+                part.write(data[start : start + 65536])
+    held = store.held(name)
+    assert not store.has(name)
+    assert 1000 <= held.length < len(data)
+    (small_disk / "other").unlink()
+    for start, stop in held.missing(0, len(data)):
+        store.receive(name, start, [data[start:stop]], len(data))
+    assert holds_exactly(store, data)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 80 MiB."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root may mount a file system that fills up")
+    made = run(["mount", "-t", "tmpfs", "-o", "size=80m", "none", str(tmp_path)], timeout=10)
+    if made.code:
+        pytest.skip(f"mount says: {made.stderr.strip()}")
+    yield tmp_path
+    run(["umount", str(tmp_path)], timeout=10)
 
 
 def test_a_place_that_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentFault, match="a file is where a directory should be"):
-        LocalObjectStore(tmp_path / "file").append(NAME, 0, [DATA], len(DATA))
+        LocalObjectStore(tmp_path / "file").receive(NAME, 0, [DATA], len(DATA))

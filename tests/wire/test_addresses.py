@@ -7,9 +7,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.fakes import AppTransport, ManualClock, build_world, sha256
+from starlette.responses import JSONResponse
+from tests.fakes import ManualClock, build_world, sha256
+from tests.http_serving import Spoiled, serving
 
-from crosstrain.coordinator.routes import build_app
+from crosstrain.assembly import listen
 from crosstrain.errors import Refused, Unreachable, UsageError
 from crosstrain.wire import messages
 from crosstrain.wire.addresses import Addresses
@@ -97,17 +99,16 @@ def test_blob_goes_on_at_the_other_address_where_it_stopped(tmp_path: Path) -> N
     data = bytes(range(256)) * 40
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(data)
-    app = AppTransport(build_app(world.service))
-    hosts = Hosts(north=dead, south=app.handle_request)
-    clock = ManualClock()
-    blobs = BlobClient("http://north, http://south/", clock, lambda: 0.5, clock.wait, hosts.transport)
-    blobs.upload(source, sha256(data), 100.0, lambda _done, _total: None)
-    hosts.answers.update(north=app.handle_request, south=stand_by)
-    blobs.download(sha256(data), target, 100.0, lambda _done, _total: None)
+    app, standby, clock = Spoiled(world.app), Spoiled(JSONResponse(STANDBY, 503)), ManualClock()
+    with serving(app) as served, serving(standby) as waiting, listen("127.0.0.1", 0) as unused:
+        dead = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        unused.close()
+        blobs = BlobClient(f"{dead}, {waiting}/ , {served}", clock, lambda: 0.5, clock.wait)
+        blobs.upload(source, sha256(data), 100.0, lambda _done, _total: None)
+        blobs.download(sha256(data), target, 100.0, lambda _done, _total: None)
     assert target.read_bytes() == data
-    assert hosts.asked[0] == hosts.asked[-1] == "north"
+    assert [request.method for request in standby.requests] == ["GET"]  # once, and the address that answers is kept
     assert clock.now() == ManualClock().now()
-    blobs.close()
     world.database.close()
 
 

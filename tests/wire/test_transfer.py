@@ -1,160 +1,152 @@
-"""Blobs between the real app and the real client, over lines that cut, cache, compress and corrupt."""
+"""Blobs between the real app, the real server and the real client, over lines that cut, cache, compress and corrupt."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes import AppTransport, ManualClock, World, build_world, sha256
+from starlette.responses import Response
+from tests.fakes import ManualClock, World, build_world, sha256
+from tests.http_serving import Request, Spoiled, serving
 
+from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import IntegrityError, Refused, Unreachable
-from crosstrain.wire import transfer
+from crosstrain.partial_file import PartialFile
+from crosstrain.wire import shares
+from crosstrain.wire.crew import Crew, InTurn, Threads
 from crosstrain.wire.transfer import BlobClient
 
 DATA = bytes(range(251)) * 8
 DIGEST = sha256(DATA)
-
-
-class Line(httpx.BaseTransport):
-    """The app behind a line that a test can spoil: `spoil` sees every answer before the client does."""
-
-    def __init__(self, app: httpx.BaseTransport) -> None:
-        self._app = app
-        self.requests: list[httpx.Request] = []
-        self.before: Callable[[httpx.Request], httpx.Response | None] = lambda _request: None
-        self.spoil: Callable[[httpx.Request, httpx.Response], httpx.Response] = lambda _request, response: response
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        self.requests.append(request)
-        return self.before(request) or self.spoil(request, self._app.handle_request(request))
-
-
-class CutStream(httpx.SyncByteStream):
-    """The first bytes of a body, then a broken connection."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield self._data
-        raise httpx.ReadError("connection reset")
+PART = 900
 
 
 class Bench:
-    """A coordinator, a line and a client."""
+    """A coordinator, a line to it that a test can spoil, and a client."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.world: World = build_world(directory)
         self.clock = ManualClock()
-        app = self.world.http._transport
-        assert isinstance(app, AppTransport)
-        self.line = Line(app)
-        self.client = BlobClient("http://coordinator", self.clock, lambda: 0.5, self.clock.wait, self.line)
+        self.line = Spoiled(self.world.app)
         self.target = directory / "blob"
-        self.part = directory / "blob.part"
         self.seen: list[tuple[int, int]] = []
+        self.url = ""
+
+    def client(self, crew: Crew | None = None) -> BlobClient:
+        return BlobClient(self.url, self.clock, lambda: 0.5, self.clock.wait, crew=crew or InTurn())
 
     def progress(self, done: int, total: int) -> None:
         self.seen.append((done, total))
 
-    def download(self, deadline_s: float = 100.0) -> None:
-        self.client.download(DIGEST, self.target, deadline_s, self.progress)
+    def download(self, deadline_s: float = 100.0, crew: Crew | None = None) -> None:
+        self.client(crew).download(DIGEST, self.target, deadline_s, self.progress)
 
-    def upload(self, data: bytes = DATA, digest: Digest = DIGEST, deadline_s: float = 100.0) -> None:
+    def upload(
+        self, data: bytes = DATA, digest: Digest = DIGEST, deadline_s: float = 100.0, crew: Crew | None = None
+    ) -> None:
         path = self.directory / "source"
         path.write_bytes(data)
-        self.client.upload(path, digest, deadline_s, self.progress)
+        self.client(crew).upload(path, digest, deadline_s, self.progress)
 
+    def begun(self, data: bytes, *spans: tuple[int, int]) -> None:
+        """A download that was interrupted with these bytes there."""
+        with PartialFile(self.target, DIGEST, len(DATA)) as part:
+            for start, stop in spans:
+                part.write(start, data[start:stop])
+
+    @property
+    def leftovers(self) -> list[str]:
+        return sorted(path.name for path in self.directory.glob("blob*"))
+
+    @property
+    def ranges(self) -> list[str]:
+        return [request.headers["range"] for request in self.line.of("GET")]
+
+    @property
     def puts(self) -> list[int]:
         """Offsets of the parts that were sent."""
-        return [int(request.url.params["offset"]) for request in self.line.requests if request.method == "PUT"]
+        return [int(request.query.partition("offset=")[2].partition("&")[0]) for request in self.line.of("PUT")]
+
+    @property
+    def stored(self) -> bytes:
+        return self.world.objects.path(DIGEST).read_bytes()
 
     def reset(self) -> None:
-        self.target.unlink(missing_ok=True)
-        self.part.unlink(missing_ok=True)
+        for path in self.directory.glob("blob*"):
+            path.unlink()
         self.world.objects.delete(DIGEST)
-        self.line.requests.clear()
-        self.line.before = lambda _request: None
-        self.line.spoil = lambda _request, response: response
+        self.line.reset()
         self.seen.clear()
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def bench(fast_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Parts of 900 bytes, so that small blobs have several."""
-    monkeypatch.setattr(transfer, "PART_BYTES", 900)
-    monkeypatch.setattr(transfer, "SMALLEST_PART_BYTES", 100)
-
-
-@pytest.fixture
-def bench(fast_tmp: Path) -> Iterator[Bench]:
+    monkeypatch.setattr("crosstrain.wire.transfer.PART_BYTES", PART)
+    monkeypatch.setattr("crosstrain.wire.transfer.LEAST_BYTES", 100)
     made = Bench(fast_tmp)
     made.world.put(DATA)
-    yield made
-    made.client.close()
+    with serving(made.line) as made.url:
+        yield made
     made.world.database.close()
 
 
-def test_download_puts_the_whole_blob_at_its_target(bench: Bench) -> None:
-    bench.download()
+@pytest.fixture
+def empty(bench: Bench) -> Bench:
+    """The coordinator holds nothing."""
+    bench.reset()
+    return bench
+
+
+@pytest.mark.parametrize("crew", [InTurn(), Threads()])
+def test_download_puts_the_whole_blob_at_its_target(bench: Bench, crew: Crew) -> None:
+    bench.download(crew=crew)
     assert bench.target.read_bytes() == DATA
-    assert not bench.part.exists()
+    assert bench.leftovers == ["blob"]
     assert bench.seen[-1] == (len(DATA), len(DATA))
+    assert sorted(bench.ranges) == ["bytes=0-899", "bytes=1800-2007", "bytes=900-1799"]
 
 
-@given(cuts=st.lists(st.integers(0, len(DATA)), min_size=1, max_size=3))
-def test_download_cut_at_any_byte_continues_there(bench: Bench, cuts: list[int]) -> None:
+@given(cuts=st.lists(st.integers(0, PART), min_size=1, max_size=4), threads=st.booleans())
+def test_download_cut_at_any_byte_continues_there(bench: Bench, cuts: list[int], threads: bool) -> None:
     bench.reset()
     bench.world.put(DATA)
     left = list(cuts)
+    bench.line.cut_answer = lambda request: left.pop() if left and request.path.count("/") == 3 else None
+    bench.download(crew=Threads() if threads else InTurn())
+    assert bench.target.read_bytes() == DATA
+    assert bench.line.sent == len(DATA)  # no byte twice
 
-    def cut(_request: httpx.Request, response: httpx.Response) -> httpx.Response:
-        if not left or response.status_code >= 400:
-            return response
-        kept = response.content[: left.pop(0)]
-        headers = {name: value for name, value in response.headers.items() if name != "content-encoding"}
-        return httpx.Response(response.status_code, headers=headers, stream=CutStream(kept))
 
-    bench.line.spoil = cut
+@given(spans=st.lists(st.tuples(st.integers(0, 2008), st.integers(0, 2008)).map(sorted), max_size=4))
+def test_download_fetches_what_an_interrupted_one_left_out(bench: Bench, spans: list[list[int]]) -> None:
+    bench.reset()
+    bench.world.put(DATA)
+    held = ByteRanges.of(spans)
+    bench.begun(DATA, *held.spans)
     bench.download()
     assert bench.target.read_bytes() == DATA
-    received = sum(
-        int(request.headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-")) == 0
-        for request in bench.line.requests
-    )
-    # The blob is fetched from the beginning again only while nothing of it is there.
-    assert received <= 1 + sum(offset == 0 for offset in cuts)
+    assert bench.line.sent == len(DATA) - held.length
 
 
-def test_download_whose_part_is_complete_needs_no_byte_more(bench: Bench) -> None:
-    bench.part.write_bytes(DATA)
-    bench.download()
-    assert bench.target.read_bytes() == DATA
-    assert [request.headers["range"] for request in bench.line.requests] == [f"bytes={len(DATA)}-"]
-
-
-def test_download_from_a_server_without_ranges_starts_anew(bench: Bench) -> None:
-    bench.part.write_bytes(DATA[:700])
-
-    def ignore_range(request: httpx.Request, _response: httpx.Response) -> httpx.Response:
-        assert request.headers["range"] == "bytes=700-"
-        return httpx.Response(200, content=DATA)
-
-    bench.line.spoil = ignore_range
-    bench.download()
+@pytest.mark.parametrize("crew", [InTurn(), Threads()])
+def test_download_where_ranges_are_ignored_takes_all_of_it_in_one_answer(bench: Bench, crew: Crew) -> None:
+    bench.begun(DATA, (100, 700))
+    bench.line.instead = lambda request: Response(DATA) if request.path.count("/") == 3 else None
+    bench.download(crew=crew)
     assert bench.target.read_bytes() == DATA
 
 
-def test_download_of_unknown_length_is_judged_by_its_digest(bench: Bench) -> None:
-    bench.line.spoil = lambda _request, _response: httpx.Response(200, content=iter([DATA[:9], DATA[9:]]))
-    bench.download()
-    assert bench.target.read_bytes() == DATA
+def test_download_that_is_corrupted_every_time_is_given_up_with_nothing_left(bench: Bench) -> None:
+    bench.line.instead = lambda request: Response(b"!" + DATA[1:]) if request.path.count("/") == 3 else None
+    with pytest.raises(IntegrityError, match="also from the beginning"):
+        bench.download()
+    assert bench.leftovers == []
 
 
 def test_download_asks_for_bytes_that_nobody_compressed(bench: Bench) -> None:
@@ -162,156 +154,232 @@ def test_download_asks_for_bytes_that_nobody_compressed(bench: Bench) -> None:
     assert {request.headers["accept-encoding"] for request in bench.line.requests} == {"identity"}
 
 
-@pytest.mark.parametrize("wrong", [bytes([255]) + DATA[1:700], DATA + b"more", b"x" * len(DATA)])
-def test_download_onto_a_damaged_part_starts_anew_once(bench: Bench, wrong: bytes) -> None:
-    bench.part.write_bytes(wrong)
+def test_download_onto_damaged_bytes_starts_anew_once(bench: Bench) -> None:
+    bench.begun(bytes(len(DATA)), (0, 700))
     bench.download()
     assert bench.target.read_bytes() == DATA
 
 
-def test_download_that_is_corrupted_every_time_is_given_up_with_nothing_left(bench: Bench) -> None:
-    def corrupt(_request: httpx.Request, response: httpx.Response) -> httpx.Response:
-        return httpx.Response(200, content=b"!" + response.content[1:])
+@pytest.mark.parametrize("rest", ["record", "bytes", "another blob's"])
+def test_download_beside_leftovers_that_say_nothing_begins_anew(bench: Bench, rest: str) -> None:
+    match rest:
+        case "record":
+            bench.begun(DATA, (0, 700))
+            bench.target.with_name("blob.part").unlink()
+        case "bytes":
+            bench.target.with_name("blob.part").write_bytes(DATA[:700])
+        case _:
+            with PartialFile(bench.target, sha256(b"another"), 5000) as part:
+                part.write(0, b"x" * 700)
+    bench.download()
+    assert bench.target.read_bytes() == DATA
+    assert bench.line.sent == len(DATA)
 
-    bench.line.spoil = corrupt
-    with pytest.raises(IntegrityError, match="also from the beginning"):
-        bench.download()
-    assert len(bench.line.requests) == 2
-    assert not bench.target.exists() and not bench.part.exists()
 
-
-@pytest.mark.parametrize("content_range", [None, "bytes 0-9/2008", "bytes 700-2007/*", "nonsense"])
-def test_download_range_that_was_not_asked_for_is_refused(bench: Bench, content_range: str | None) -> None:
-    bench.part.write_bytes(DATA[:700])
-    headers = {} if content_range is None else {"content-range": content_range}
-    bench.line.spoil = lambda _request, _response: httpx.Response(206, headers=headers, content=DATA[700:])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"content-range": "bytes 0-9/2008"},
+        {"content-range": "bytes 700-1599/*"},
+        {"content-range": "bytes 700-1599/9999"},
+        {"content-range": "bytes 700-2007/2008"},
+        {"content-range": "nonsense"},
+        {"content-range": "bytes 700-1599/2008", "content-encoding": "gzip"},
+        {"content-range": "bytes 700-1000/2008"},
+    ],
+)
+def test_download_range_that_was_not_asked_for_is_refused(bench: Bench, headers: dict[str, str]) -> None:
+    bench.begun(DATA, (0, 700))
+    bench.line.instead = lambda request: (
+        Response(DATA[700:1600], 206, headers) if request.path.count("/") == 3 else None
+    )
     with pytest.raises(Refused) as caught:
         bench.download()
     assert caught.value.kind == "bad-range"
-    assert bench.part.read_bytes() == DATA[:700]
+    assert bench.leftovers == ["blob.held", "blob.part"]
+
+
+def test_download_takes_a_range_that_is_shorter_than_what_it_asked_for(bench: Bench) -> None:
+    def stingy(request: Request) -> Response | None:
+        if request.path.count("/") != 3:
+            return None
+        start = int(request.headers["range"].removeprefix("bytes=").partition("-")[0])
+        stop = min(start + 300, len(DATA))
+        return Response(DATA[start:stop], 206, {"content-range": f"bytes {start}-{stop - 1}/{len(DATA)}"})
+
+    bench.line.instead = stingy
+    bench.download()
+    assert bench.target.read_bytes() == DATA
 
 
 def test_download_of_a_blob_that_is_not_there_is_refused_at_once(bench: Bench) -> None:
     with pytest.raises(Refused) as caught:
-        bench.client.download(Digest("e" * 64), bench.target, 100.0, bench.progress)
+        bench.client().download(Digest("e" * 64), bench.target, 100.0, bench.progress)
     assert caught.value.kind == "missing-blob"
     assert len(bench.line.requests) == 1
 
 
-def test_download_empty_answers_are_waited_out_and_end_at_the_deadline(bench: Bench) -> None:
-    bench.part.write_bytes(DATA[:700])
-    headers = {"content-range": f"bytes 700-2007/{len(DATA)}"}
-    bench.line.spoil = lambda _request, _response: httpx.Response(206, headers=headers, content=b"")
-    with pytest.raises(Unreachable, match="an empty answer"):
+def test_download_lines_that_break_at_once_are_waited_out_and_end_at_the_deadline(bench: Bench) -> None:
+    bench.line.cut_answer = lambda request: 0 if request.path.count("/") == 3 else None
+    with pytest.raises(Unreachable, match=r"not done within 60 s .IncompleteRead"):
         bench.download(60.0)
     assert len(bench.line.requests) < 20
 
 
-def test_transfer_while_the_coordinator_is_away_waits_until_the_deadline(bench: Bench) -> None:
-    bench.line.before = lambda _request: httpx.Response(503)
+@pytest.mark.parametrize("crew", [InTurn(), Threads()])
+def test_transfer_while_the_coordinator_is_away_waits_until_the_deadline(bench: Bench, crew: Crew) -> None:
+    bench.line.instead = lambda _request: Response(status_code=503)
     started = bench.clock.perf()
     with pytest.raises(Unreachable, match=r"not done within 60 s .HTTP 503"):
-        bench.download(60.0)
+        bench.download(60.0, crew)
     with pytest.raises(Unreachable, match="upload was not done"):
-        bench.upload(deadline_s=60.0)
+        bench.upload(deadline_s=60.0, crew=crew)
     assert bench.clock.perf() - started == pytest.approx(120.0, abs=0.1)
 
 
 def test_transfer_goes_on_when_the_coordinator_is_back(bench: Bench) -> None:
-    answers = iter([httpx.Response(502), httpx.Response(507)])
-    bench.line.before = lambda _request: next(answers, None)
+    answers = iter([Response(status_code=502), None, Response(status_code=507)])
+    bench.line.instead = lambda _request: next(answers, None)
     bench.download()
     assert bench.target.read_bytes() == DATA
 
 
-@pytest.mark.usefixtures("small_parts")
-def test_upload_sends_the_blob_in_parts(fast_tmp: Path) -> None:
-    bench = Bench(fast_tmp)
-    bench.upload()
-    assert bench.puts() == [0, 900, 1800]
-    assert bench.world.objects.path(DIGEST).read_bytes() == DATA
-    assert bench.seen[-1] == (len(DATA), len(DATA))
+def test_transfer_to_nobody_says_so(bench: Bench) -> None:
+    client = BlobClient("http://127.0.0.1:1", bench.clock, lambda: 0.5, bench.clock.wait)
+    with pytest.raises(Unreachable, match="ConnectionRefusedError"):
+        client.download(DIGEST, bench.target, 5.0, bench.progress)
+
+
+@pytest.mark.parametrize("crew", [InTurn(), Threads()])
+def test_transfer_whose_progress_report_fails_ends_with_that(bench: Bench, crew: Crew) -> None:
+    def fail(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.client(crew).download(DIGEST, bench.target, 100.0, fail)
+
+
+@pytest.mark.parametrize("crew", [InTurn(), Threads()])
+def test_upload_sends_the_blob_in_parts(empty: Bench, crew: Crew) -> None:
+    empty.upload(crew=crew)
+    assert sorted(empty.puts) == [0, 900, 1800]
+    assert empty.stored == DATA
+    assert empty.seen[-1] == (len(DATA), len(DATA))
 
 
 def test_upload_of_what_is_there_sends_nothing(bench: Bench) -> None:
     bench.upload()
-    assert bench.puts() == []
+    assert bench.puts == []
 
 
-@given(held=st.integers(1, len(DATA) - 1))
-def test_upload_continues_from_what_the_coordinator_holds(bench: Bench, held: int) -> None:
+@given(cuts=st.lists(st.integers(0, PART), min_size=1, max_size=4), threads=st.booleans())
+def test_upload_cut_at_any_byte_continues_there(bench: Bench, cuts: list[int], threads: bool) -> None:
     bench.reset()
-    bench.world.objects.append(DIGEST, 0, [DATA[:held]], len(DATA))
-    bench.upload()
-    assert bench.puts() == [held]
-    assert bench.world.objects.path(DIGEST).read_bytes() == DATA
+    left = list(cuts)
+    bench.line.cut_request = lambda request: left.pop() if left and request.method == "PUT" else None
+    bench.upload(crew=Threads() if threads else InTurn())
+    assert bench.stored == DATA
+    assert sum(request.body for request in bench.line.requests) == len(DATA)  # no byte was taken twice
 
 
-def test_upload_whose_answer_was_lost_is_not_sent_twice(bench: Bench) -> None:
+@given(spans=st.lists(st.tuples(st.integers(0, 2007), st.integers(0, 2007)).map(sorted), max_size=4))
+def test_upload_sends_what_the_coordinator_does_not_hold(bench: Bench, spans: list[list[int]]) -> None:
     bench.reset()
-    lost = [True]
-
-    def lose(request: httpx.Request, response: httpx.Response) -> httpx.Response:
-        if request.method == "PUT" and lost.pop():
-            raise httpx.ReadError("connection reset")
-        return response
-
-    bench.line.spoil = lose
+    held = ByteRanges.of(spans)
+    for start, stop in held.spans:
+        bench.world.objects.receive(DIGEST, start, [DATA[start:stop]], len(DATA))
     bench.upload()
-    assert bench.puts() == [0]
-    assert bench.world.objects.has(DIGEST)
+    assert bench.stored == DATA
+    assert sum(request.body for request in bench.line.requests) == len(DATA) - held.length
 
 
-@pytest.mark.usefixtures("small_parts")
-def test_upload_over_a_line_that_breaks_within_every_part_still_ends(fast_tmp: Path) -> None:
-    bench = Bench(fast_tmp)
-
-    def break_in_long_requests(request: httpx.Request) -> httpx.Response | None:
-        if request.method == "PUT" and int(request.headers["content-length"]) > 250:
-            raise httpx.WriteError("connection reset")
-        return None
-
-    bench.line.before = break_in_long_requests
-    bench.upload()
-    assert bench.world.objects.path(DIGEST).read_bytes() == DATA
+def test_upload_whose_answer_was_lost_is_not_sent_twice(empty: Bench) -> None:
+    lost = [0]
+    empty.line.cut_answer = lambda request: lost.pop() if lost and request.method == "PUT" else None
+    empty.upload()
+    assert empty.stored == DATA
+    assert sum(request.body for request in empty.line.requests) == len(DATA)
 
 
-@pytest.mark.usefixtures("small_parts")
-def test_upload_whose_part_vanished_at_the_coordinator_is_sent_again(fast_tmp: Path) -> None:
-    bench = Bench(fast_tmp)
+@pytest.mark.parametrize("crew", [InTurn(), Threads()])
+def test_upload_over_a_line_that_takes_only_small_bodies_finds_their_size(empty: Bench, crew: Crew) -> None:
+    def limited(request: Request) -> Response | None:
+        return Response(status_code=413) if int(request.headers.get("content-length", 0)) > 250 else None
+
+    empty.line.instead = limited
+    empty.upload(crew=crew)
+    assert empty.stored == DATA
+
+
+def test_upload_that_is_refused_for_any_size_is_given_up(empty: Bench) -> None:
+    empty.line.instead = lambda request: Response(status_code=413) if request.method == "PUT" else None
+    with pytest.raises(Refused) as caught:
+        empty.upload()
+    assert caught.value.status == 413
+
+
+def test_upload_whose_parts_vanished_at_the_coordinator_is_sent_again(empty: Bench) -> None:
     vanish = [True]
 
-    def lose_part(request: httpx.Request) -> httpx.Response | None:
-        if request.method == "PUT" and request.url.params["offset"] == "900" and vanish:
+    def lose_parts(request: Request) -> None:
+        if request.query.startswith("offset=1800") and vanish:
             vanish.pop()
-            bench.world.objects.delete(DIGEST)
-        return None
+            empty.world.objects.delete(DIGEST)
 
-    bench.line.before = lose_part
-    bench.upload()
-    assert bench.puts() == [0, 900, 0, 900, 1800]
-    assert bench.world.objects.path(DIGEST).read_bytes() == DATA
+    empty.line.instead = lose_parts
+    empty.upload()
+    assert empty.stored == DATA
 
 
-def test_upload_onto_a_part_that_is_damaged_at_the_coordinator_starts_anew(bench: Bench) -> None:
-    bench.reset()
-    bench.world.objects.append(DIGEST, 0, [b"\0" * 500], len(DATA))
-    bench.upload()
-    assert bench.puts() == [500, 0]
-    assert bench.world.objects.path(DIGEST).read_bytes() == DATA
+def test_upload_onto_bytes_that_are_damaged_at_the_coordinator_starts_anew(empty: Bench) -> None:
+    empty.world.objects.receive(DIGEST, 0, [b"\0" * 500], len(DATA))
+    empty.upload()
+    assert empty.stored == DATA
 
 
-def test_upload_of_a_file_that_is_not_its_digest_is_refused_at_once(bench: Bench) -> None:
-    bench.reset()
+def test_upload_that_was_complete_when_the_coordinator_died_is_finished_without_a_byte(empty: Bench) -> None:
+    objects = empty.world.objects
+    with objects.open_part(DIGEST, 0, len(DATA)) as part:
+        part.write(DATA)  # and killed before `finish`
+    empty.upload()
+    assert empty.stored == DATA
+    assert [request.body for request in empty.line.of("PUT")] == [0]
+
+
+@pytest.mark.parametrize("crew", [InTurn(), Threads()])
+def test_upload_of_a_file_that_is_not_its_digest_is_refused_at_once(empty: Bench, crew: Crew) -> None:
     with pytest.raises(Refused) as caught:
-        bench.upload(DATA[:-1] + b"?")
+        empty.upload(DATA[:-1] + b"?", crew=crew)
     assert caught.value.kind == "integrity"
-    assert bench.puts() == [0]
-    assert not bench.world.objects.has(DIGEST)
+    assert len(empty.puts) == 3
+    assert not empty.world.objects.has(DIGEST)
 
 
 def test_upload_to_a_foreign_server_is_refused(bench: Bench) -> None:
-    bench.line.before = lambda _request: httpx.Response(200, text="<html>Welcome</html>")
+    bench.line.instead = lambda _request: Response("<html>Welcome</html>")
     with pytest.raises(Refused) as caught:
         bench.upload()
     assert caught.value.kind == "not-a-coordinator"
+
+
+Step = Callable[[shares.PartSize], object]
+
+
+@pytest.mark.parametrize(
+    ("steps", "now"),
+    [
+        ([lambda size: size.cut(800)], 400),
+        ([lambda size: size.cut(800), lambda size: size.cut(800)], 400),
+        ([lambda size: size.cut(800), lambda size: size.cut(400)], 200),
+        ([lambda size: size.cut(800)] + [lambda size: size.cut(100)] * 9, 100),
+        ([lambda size: size.cut(800)] + [lambda size: size.passed()] * 3, 400),
+        ([lambda size: size.cut(800)] + [lambda size: size.passed()] * 4, 800),
+        ([lambda size: size.too_large(800)] + [lambda size: size.passed()] * 9, 400),
+    ],
+)
+def test_part_size_shrinks_by_cuts_and_grows_again_but_not_beyond_what_was_refused(steps: list[Step], now: int) -> None:
+    size = shares.PartSize(800, 100)
+    for step in steps:
+        step(size)
+    assert size.now == now

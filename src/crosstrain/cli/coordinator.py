@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -25,16 +26,13 @@ def coordinator(
 
     A second one on the same database waits as a standby, and takes over when the first dies.
     """
-    import uvicorn
-
     from crosstrain.assembly import open_coordinator, open_run
+    from crosstrain.coordinator.http_server import HttpServer
 
     files = open_run(run)
     parts = open_coordinator(files, host, port)
     process = parts.process
-    server = uvicorn.Server(
-        uvicorn.Config(process, lifespan="off", log_config=None, access_log=False, timeout_keep_alive=75)
-    )
+    server = HttpServer(process)
     address, bound = parts.listener.getsockname()[:2]
     log.info("coordinator of run %s at http://%s:%d", files.config.run.name, address, bound)
     failures: list[Exception] = []
@@ -44,15 +42,17 @@ def coordinator(
             process.run()
         except Exception as error:  # noqa: BLE001 - handed to the main thread, which raises it
             failures.append(error)
-        server.should_exit = True
+        server.stop()
 
     thread = threading.Thread(target=work, name="loop")
     thread.start()
     try:
-        server.run(sockets=[parts.listener])
+        ended_by = server.run(parts.listener)
     finally:
         process.stop()
         thread.join()
         process.close()
     if failures:
         raise failures[0]
+    if ended_by is not None:
+        signal.raise_signal(ended_by)

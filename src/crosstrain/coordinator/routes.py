@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path as FilePath
 from typing import Annotated
 
 from fastapi import FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
@@ -15,14 +14,12 @@ from starlette.types import Receive, Scope, Send
 from crosstrain import __version__
 from crosstrain.coordinator import contributions, evaluation, leases, sessions
 from crosstrain.coordinator import status as status_page
+from crosstrain.coordinator.blobs import BlobResponse, Blobs
 from crosstrain.coordinator.service import Service
 from crosstrain.coordinator.short_way import ShortWay
 from crosstrain.domain.ids import Digest, SessionId, Token
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, Refused, Superseded
 from crosstrain.wire import messages
-
-LARGEST_PART = 64 << 20
-"""Bytes of one upload request that are taken; a part is held in memory while it is written."""
 
 Number = Annotated[int, Path(ge=0, lt=2**53)]
 Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
@@ -96,46 +93,23 @@ def _install_control(app: FastAPI, service: Service) -> None:
 
 
 def _install_blobs(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/blobs/{digest}", response_class=FileResponse)
-    def download(digest: Sha256) -> FileResponse:
-        return FileResponse(_existing(service, Digest(digest)), media_type="application/octet-stream")
+    blobs = Blobs(lambda: service.objects)
 
-    @app.head("/v1/blobs/{digest}")
-    def exists(digest: Sha256) -> Response:
-        size = _existing(service, Digest(digest)).stat().st_size
-        return Response(headers={"content-length": str(size), "accept-ranges": "bytes"})
+    @app.get("/v1/blobs/{digest}", response_class=Response)
+    @app.head("/v1/blobs/{digest}", response_class=Response)
+    def download(digest: Sha256, request: Request) -> BlobResponse:
+        blob = Digest(digest)
+        return BlobResponse(blobs.existing(blob), blob, request.method, request.headers.get("range"))
 
     @app.get("/v1/blobs/{digest}/received")
-    def received(digest: Sha256) -> dict[str, int]:
-        blob = Digest(digest)
-        return {"received": service.objects.size(blob) if service.objects.has(blob) else service.objects.received(blob)}
+    def received(digest: Sha256) -> messages.Received:
+        return blobs.received(Digest(digest))
 
     @app.put("/v1/blobs/{digest}")
-    async def upload(digest: Sha256, offset: Bytes, total: Bytes, request: Request) -> dict[str, int]:
-        part = await _body(request)
-        done = await run_in_threadpool(service.objects.append, Digest(digest), offset, [part], total)
-        return {"received": done}
-
-
-async def _body(request: Request) -> bytes:
-    """The body, counted while it comes: its announced length may be missing or wrong."""
-    part = bytearray()
-    async for chunk in request.stream():
-        part += chunk
-        if len(part) > LARGEST_PART:
-            raise Refused(
-                f"A part may have {LARGEST_PART} bytes, found more.",
-                "send smaller parts",
-                kind="part-too-large",
-                status=413,
-            )
-    return bytes(part)
-
-
-def _existing(service: Service, digest: Digest) -> FilePath:
-    if not service.objects.has(digest):
-        raise Refused(f"Blob {digest[:12]} is not here.", "upload it first", kind="missing-blob", status=404)
-    return service.objects.path(digest)
+    async def upload(digest: Sha256, offset: Bytes, total: Bytes, request: Request) -> messages.Received:
+        announced = request.headers.get("content-length", "")
+        length = int(announced) if announced.isdecimal() else 0
+        return await blobs.take(Digest(digest), offset, total, request.stream(), length)
 
 
 def problem_of(error: CrosstrainError) -> messages.Problem:

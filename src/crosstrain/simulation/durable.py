@@ -91,10 +91,10 @@ class SteppedObjects(LocalObjectStore):
         with self._steps.step():
             return super().adopt(path)
 
-    def append(self, digest: Digest, offset: int, chunks: Iterable[bytes], total: int) -> int:
+    def receive(self, digest: Digest, offset: int, chunks: Iterable[bytes], total: int) -> int:
         self._require_space()
         with self._steps.step():
-            return super().append(digest, offset, chunks, total)
+            return super().receive(digest, offset, chunks, total)
 
     def _require_space(self) -> None:
         if self._full():

@@ -6,22 +6,23 @@ request is decoded and given to the coordinator's operations; HTTP itself is lef
 
 from __future__ import annotations
 
-import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from crosstrain.coordinator import contributions, evaluation, leases, sessions
+from crosstrain.coordinator.blobs import received, requested_range
 from crosstrain.coordinator.routes import problem_of
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.ids import Digest, SessionId, Token
 from crosstrain.errors import CrosstrainError, Refused
 from crosstrain.simulation.world import Actor, World
 from crosstrain.wire import messages
+from crosstrain.wire.line import Answer, LineBrokenError, Sink, Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class CoordinatorDownError(Exception):
     """Nobody listens."""
 
 
-Answer = tuple[int, bytes, dict[str, str]]
-Serve = Callable[[str, str, bytes, dict[str, str]], Answer]
+Reply = tuple[int, bytes, dict[str, str]]
+Serve = Callable[[str, str, bytes, dict[str, str]], Reply]
 """Method, path with query, body, headers -> status, body, headers; raises CoordinatorDownError."""
 
 
@@ -105,7 +106,32 @@ class SimulatedTransport(httpx.BaseTransport):
             return
 
 
-def answer(service: Service, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+class SimulatedLine:
+    """A site's line as blobs use it (`wire.line.Line`)."""
+
+    def __init__(self, url: str, transport: SimulatedTransport) -> None:
+        self._url, self._transport = url, transport
+
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str], body: Slice | None, sink: Sink | None
+    ) -> Answer:
+        content = b"" if body is None else body.path.read_bytes()[body.offset : body.offset + body.length]
+        try:
+            response = self._transport.handle_request(
+                httpx.Request(method, self._url + path, headers=dict(headers), content=content)
+            )
+        except httpx.HTTPError as error:
+            raise LineBrokenError(str(error)) from error
+        reply = Answer(response.status_code, response.reason_phrase, dict(response.headers), response.content)
+        if sink is not None and sink.begin(reply):
+            sink.write(memoryview(response.content))
+        return reply
+
+    def close(self) -> None:
+        return
+
+
+def answer(service: Service, method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
     """What the coordinator answers to one request, errors as problem documents."""
     try:
         if "/blobs/" in path:
@@ -148,23 +174,20 @@ def _control(service: Service, path: str, body: bytes) -> BaseModel:
     raise Refused(f"No route {path}.", kind="http", status=404)
 
 
-def _blob(service: Service, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+def _blob(service: Service, method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
     match = re.fullmatch(r"/v1/blobs/([0-9a-f]{64})(/received)?(?:\?(.*))?", path)
     assert match is not None, path
     digest, objects = Digest(match[1]), service.objects
     query = dict(pair.split("=") for pair in (match[3] or "").split("&") if pair)
     if method == "PUT":
-        done = objects.append(digest, int(query["offset"]), [body], int(query["total"]))
-        return 200, json.dumps({"received": done}).encode(), {}
-    if match[2]:
-        held = objects.size(digest) if objects.has(digest) else objects.received(digest)
-        return 200, json.dumps({"received": held}).encode(), {}
+        objects.receive(digest, int(query["offset"]), [body], int(query["total"]))
+    if method == "PUT" or match[2]:
+        return 200, received(objects, digest).model_dump_json().encode(), {}
     if not objects.has(digest):
         raise Refused(f"Blob {digest[:12]} is not here.", kind="missing-blob", status=404)
     content = objects.path(digest).read_bytes()
-    start = int(headers["range"].removeprefix("bytes=").removesuffix("-")) if "range" in headers else 0
-    if start >= len(content):
-        return 416, b"", {}
-    if start:
-        return 206, content[start:], {"content-range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
-    return 200, content, {}
+    asked = requested_range(headers.get("range"), len(content))
+    if asked is None:
+        return 200, content, {}
+    start, stop = asked
+    return 206, content[start:stop], {"content-range": f"bytes {start}-{stop - 1}/{len(content)}"}

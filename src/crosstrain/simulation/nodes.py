@@ -19,7 +19,7 @@ from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.errors import CrosstrainError, EnvironmentFault, Superseded
 from crosstrain.simulation.durable import SteppedDatabase, SteppedObjects, SteppedSpool, Steps
 from crosstrain.simulation.faults import SiteTraits
-from crosstrain.simulation.network import Answer, CoordinatorDownError, SimulatedTransport, answer
+from crosstrain.simulation.network import CoordinatorDownError, Reply, SimulatedLine, SimulatedTransport, answer
 from crosstrain.simulation.trainer import Exports, SimulatedLink
 from crosstrain.simulation.world import Actor, Killed, World
 from crosstrain.site.agent import Agent
@@ -27,6 +27,7 @@ from crosstrain.site.heartbeat import Board, Heartbeat
 from crosstrain.site.machine import Parts
 from crosstrain.site.order import BlockOrder
 from crosstrain.wire.client import ControlClient
+from crosstrain.wire.crew import InTurn
 from crosstrain.wire.messages import Fingerprint
 from crosstrain.wire.site_api import SiteApi
 from crosstrain.wire.transfer import BlobClient
@@ -105,7 +106,7 @@ class CoordinatorNode:
         self.start()
         self._world.after(stays_ms, self._bury)
 
-    def serve(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def serve(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
         """One request; now and then a zombie gets it."""
         if self._world.now() < self.stalled_until:
             raise CoordinatorDownError
@@ -313,6 +314,9 @@ class SiteNode:
                 lambda: self._world.now() < self.cut_until,
             )
 
+        def line(url: str) -> SimulatedLine:
+            return SimulatedLine(url, transport(actor))
+
         def client(who: Callable[[], Actor]) -> ControlClient:
             return ControlClient(URL, clock, self._random.random, _waits(who), transport(who))
 
@@ -331,7 +335,7 @@ class SiteNode:
                 name=SiteName(self.name),
                 clock=clock,
                 api=SiteApi(client(actor), NO_DEADLINE_S),
-                blobs=BlobClient(URL, clock, self._random.random, _waits(actor), transport(actor)),
+                blobs=BlobClient(URL, clock, self._random.random, _waits(actor), line, InTurn()),
                 link=self.link,
                 spool=SteppedSpool(self._directory, config.spec_digest(), self.steps),
                 board=board,

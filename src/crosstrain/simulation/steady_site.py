@@ -18,7 +18,7 @@ from crosstrain.domain.block import Corpus
 from crosstrain.domain.ids import Digest, SessionId, Token
 from crosstrain.domain.phase import digest_windows, sum_windows, window_numbers
 from crosstrain.domain.site import Phase
-from crosstrain.simulation.network import SimulatedTransport, Weather
+from crosstrain.simulation.network import SimulatedLine, SimulatedTransport, Weather
 from crosstrain.simulation.nodes import NO_DEADLINE_S, URL, CoordinatorNode
 from crosstrain.simulation.world import Actor, World
 from crosstrain.site.order import BlockOrder
@@ -26,6 +26,7 @@ from crosstrain.storage.object_store import digest_file
 from crosstrain.storage.weights_file import Entry, WeightsWriter
 from crosstrain.wire import messages
 from crosstrain.wire.client import ControlClient
+from crosstrain.wire.crew import InTurn
 from crosstrain.wire.site_api import SiteApi
 from crosstrain.wire.transfer import BlobClient
 
@@ -101,7 +102,7 @@ class SteadySite:
             self._world, lambda: actor, weather, self._random, self._coordinator.serve, lambda: False
         )
         api = SiteApi(ControlClient(URL, self._world, self._random.random, wait, line), NO_DEADLINE_S)
-        blobs = BlobClient(URL, self._world, self._random.random, wait, line)
+        blobs = BlobClient(URL, self._world, self._random.random, wait, lambda url: SimulatedLine(url, line), InTurn())
         actor.sleep(BOOT_S)
         session = SessionId(api.register(self._registration(), NO_DEADLINE_S).session)
         while self._step(actor, api, blobs, session):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import httpx
@@ -11,6 +12,7 @@ from crosstrain.domain import timeouts
 from crosstrain.errors import UsageError
 from crosstrain.wire.mailbox import SCHEME
 
+USER_AGENT = f"crosstrain/{__version__}"
 TIMEOUT = httpx.Timeout(timeouts.REQUEST_S, connect=timeouts.CONNECT_S)
 
 
@@ -27,11 +29,9 @@ class Addresses:
     """
 
     def __init__(self, urls: str | Sequence[str], path: str, transport: httpx.BaseTransport | None) -> None:
-        given = urls.split(",") if isinstance(urls, str) else urls
-        self._urls = [url.strip().rstrip("/") for url in given] or [""]
+        self._urls = several(urls)
         self._clients = [_open(url, path, transport) for url in self._urls]
-        self._at = 0
-        self._failed = 0
+        self._turns = Turns(len(self._urls))
 
     def __str__(self) -> str:
         return " or ".join(self._urls)
@@ -39,27 +39,63 @@ class Addresses:
     @property
     def http(self) -> httpx.Client:
         """The one to use now."""
-        return self._clients[self._at]
+        return self._clients[self._turns.at]
 
     def answered(self) -> None:
         """The attempt succeeded."""
-        self._failed = 0
+        self._turns.answered()
 
     def turn(self) -> bool:
-        """The attempt failed. Returns whether all addresses failed since the last success or the last such answer, so that
-        it is time for a pause."""
-        self._at = (self._at + 1) % len(self._clients)
-        self._failed = (self._failed + 1) % len(self._clients)
-        return self._failed == 0
+        """The attempt failed. Returns whether it is time for a pause."""
+        return self._turns.failed(self._turns.at)
 
     def close(self) -> None:
         for client in self._clients:
             client.close()
 
 
-def _open(url: str, path: str, transport: httpx.BaseTransport | None) -> httpx.Client:
+class Turns:
+    """Whose turn it is, of several addresses; for several threads.
+
+    Attributes:
+        at: index of the one to use now.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lock = threading.Lock()
+        self._failed = 0
+        self.at = 0
+
+    def answered(self) -> None:
+        with self._lock:
+            self._failed = 0
+
+    def failed(self, at: int) -> bool:
+        """An attempt at that address failed. Returns whether all failed since the last success or the last such answer, so
+        that it is time for a pause."""
+        with self._lock:
+            if at != self.at:
+                return False  # another thread saw it first
+            self.at = (self.at + 1) % self._count
+            self._failed = (self._failed + 1) % self._count
+            return self._failed == 0
+
+
+def several(urls: str | Sequence[str]) -> list[str]:
+    """The addresses that are given as one text or as several; at least one, which may be empty."""
+    given = urls.split(",") if isinstance(urls, str) else urls
+    return [url.strip().rstrip("/") for url in given] or [""]
+
+
+def require_address(url: str) -> httpx.URL:
+    """The address, parsed.
+
+    Raises:
+        UsageError: it is none.
+    """
     try:
-        address = httpx.URL(("http://mailbox" if url.startswith(SCHEME) and transport else url) + path)
+        address = httpx.URL(url)
         found = "" if address.scheme in ("http", "https") and address.host else "no http:// or https:// with a host"
     except httpx.InvalidURL as error:
         found = str(error)
@@ -68,6 +104,9 @@ def _open(url: str, path: str, transport: httpx.BaseTransport | None) -> httpx.C
             f"{url!r} is not the address of a coordinator: {found}.",
             "set `site.url` in RUN.toml, for example https://coordinator.example.org:8470",
         )
-    # Blobs are compressed by no one: a Content-Length of compressed bytes would say nothing about ranges.
-    headers = {"user-agent": f"crosstrain/{__version__}", "accept-encoding": "identity"}
-    return httpx.Client(base_url=address, timeout=TIMEOUT, headers=headers, transport=transport)
+    return address
+
+
+def _open(url: str, path: str, transport: httpx.BaseTransport | None) -> httpx.Client:
+    address = require_address(("http://mailbox" if url.startswith(SCHEME) and transport else url) + path)
+    return httpx.Client(base_url=address, timeout=TIMEOUT, headers={"user-agent": USER_AGENT}, transport=transport)

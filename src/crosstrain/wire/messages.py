@@ -177,6 +177,17 @@ class Accepted(Message):
     reason: str = ""
 
 
+class Received(Message):
+    """What the coordinator holds of a blob."""
+
+    received: Count
+    """Bytes held."""
+    whole: bool
+    """The blob is there, verified and durable."""
+    ranges: tuple[tuple[Count, Count], ...]
+    """(first byte, byte behind the last) of what is held."""
+
+
 class SiteStatus(Message):
     name: str
     alive: bool

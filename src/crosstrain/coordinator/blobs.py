@@ -1,0 +1,167 @@
+"""Blobs over HTTP: bytes leave by the server's zero copy send, and come in chunk by chunk, on threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from crosstrain.domain.ids import Digest
+from crosstrain.errors import Refused
+from crosstrain.storage.object_store import ObjectStore, Part
+from crosstrain.wire import messages
+
+LARGEST_PART = 64 << 20
+"""Bytes of one upload request that are taken."""
+BATCH_BYTES = 1 << 18
+"""Bytes that are handed to a thread at once; this much of every part that is coming in is in memory, and the socket's
+buffers."""
+THREADS = 8
+"""For the disk: a slow one keeps blobs waiting, and not the control messages, which have threads of their own."""
+ZERO_COPY = "http.response.zerocopysend"
+"""https://asgi.readthedocs.io/en/latest/extensions.html#zero-copy-send"""
+COPY_BYTES = 1 << 20
+
+Result = TypeVar("Result")
+
+
+class BlobResponse(Response):
+    """A blob, or the range of it that the request asks for.
+
+    Args:
+        path: its file.
+    """
+
+    def __init__(self, path: Path, digest: Digest, method: str, range_header: str | None) -> None:
+        total = path.stat().st_size
+        asked = requested_range(range_header, total)
+        start, stop = asked or (0, total)
+        headers = {"accept-ranges": "bytes", "etag": f'"{digest}"', "content-length": str(stop - start)}
+        if asked:
+            headers["content-range"] = f"bytes {start}-{stop - 1}/{total}"
+        super().__init__(None, 206 if asked else 200, headers, "application/octet-stream")
+        self._path, self._start, self._count = path, start, 0 if method == "HEAD" else stop - start
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if not self._count:
+            await send({"type": "http.response.body", "body": b""})
+            return
+        with self._path.open("rb") as file:
+            if ZERO_COPY in scope.get("extensions", {}):
+                await send({"type": ZERO_COPY, "file": file, "offset": self._start, "count": self._count})
+                return
+            file.seek(self._start)
+            left = self._count
+            while left:
+                data = file.read(min(left, COPY_BYTES))
+                left -= len(data)
+                await send({"type": "http.response.body", "body": data, "more_body": left > 0})
+
+
+def requested_range(header: str | None, total: int) -> tuple[int, int] | None:
+    """(first byte, byte behind the last) of what is asked for; None without a header, or with one that has several ranges
+    or another unit, which may be ignored (RFC 9110, section 14.2).
+
+    Raises:
+        Refused: 416, nothing of the range is there.
+    """
+    match = re.fullmatch(r"bytes=(\d*)-(\d*)", (header or "").replace(" ", ""))
+    if match is None or not (match[1] or match[2]):
+        return None
+    if not match[1]:
+        start, stop = max(0, total - int(match[2])), total
+    else:
+        start, stop = int(match[1]), min(total, int(match[2]) + 1) if match[2] else total
+    if start >= stop:
+        raise Refused(
+            f"Expected a range within {total} bytes, found {header}.",
+            "ask for the size with HEAD",
+            kind="range-not-satisfiable",
+            status=416,
+        )
+    return start, stop
+
+
+def received(objects: ObjectStore, digest: Digest) -> messages.Received:
+    """What is held of a blob."""
+    whole = objects.has(digest)
+    held = objects.held(digest)
+    return messages.Received(received=held.length, whole=whole, ranges=held.spans)
+
+
+class Blobs:
+    """The blobs of an object store, for an event loop."""
+
+    def __init__(self, objects: Callable[[], ObjectStore]) -> None:
+        self._objects = objects
+        self._threads = ThreadPoolExecutor(THREADS, "blobs")
+
+    def existing(self, digest: Digest) -> Path:
+        """A blob's file.
+
+        Raises:
+            Refused: 404.
+        """
+        objects = self._objects()
+        if not objects.has(digest):
+            raise Refused(f"Blob {digest[:12]} is not here.", "upload it first", kind="missing-blob", status=404)
+        return objects.path(digest)
+
+    def received(self, digest: Digest) -> messages.Received:
+        """As `received` of the module."""
+        return received(self._objects(), digest)
+
+    async def take(
+        self, digest: Digest, offset: int, total: int, body: AsyncIterator[bytes], announced: int
+    ) -> messages.Received:
+        """Takes one part of an upload; what comes of one that is cut is kept.
+
+        Args:
+            announced: the body's length by its header, 0 if there is none.
+        """
+        if announced > LARGEST_PART:
+            raise _too_large()
+        part = await self._run(lambda: self._objects().open_part(digest, offset, total))
+        with part:
+            await self._write(part, body)
+            await self._run(part.finish)
+        return await self._run(lambda: self.received(digest))
+
+    async def _write(self, part: Part, body: AsyncIterator[bytes]) -> None:
+        batch, count = bytearray(), 0
+        try:
+            async for chunk in body:
+                count += len(chunk)
+                if count > LARGEST_PART:
+                    raise _too_large()
+                batch += chunk
+                if len(batch) >= BATCH_BYTES:
+                    data, batch = bytes(batch), bytearray()
+                    if not await self._run(lambda data=data: part.write(data)):  # type: ignore[misc]
+                        return
+        except ClientDisconnect:
+            if batch:
+                await self._run(lambda: part.write(bytes(batch)))
+            raise
+        if batch:
+            await self._run(lambda: part.write(bytes(batch)))
+
+    async def _run(self, call: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _too_large() -> Refused:
+    return Refused(
+        f"A part may have {LARGEST_PART} bytes, found more.",
+        "send smaller parts",
+        kind="part-too-large",
+        status=413,
+    )

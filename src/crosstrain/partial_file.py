@@ -1,0 +1,224 @@
+"""A file that comes in pieces: in any order, from several writers and processes at once, any of which may die at any byte.
+
+    NAME.part   the bytes, of full length from the beginning, with holes
+    NAME.held   which of them came, as one line of JSON
+
+Every byte is written once and noted after it was written. So what is noted is what came, a writer that was thought dead
+changes nothing, and the SHA-256 can follow the growing front of the file instead of beginning at the end. Neither file is
+synchronised while they grow: a power cut may leave notes of bytes that are gone, and then the digest tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+from crosstrain.domain.byte_ranges import ByteRanges
+from crosstrain.domain.ids import Digest
+
+READ_BYTES = 1 << 20
+SYNC_BYTES = 64 << 20
+"""How many bytes the front grows before they are sent to the disk, so that the end need not wait for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is noted about a file.
+
+    Attributes:
+        total: length of the whole file in bytes.
+        identity: of this attempt; a file that was thrown away and begun again has another.
+    """
+
+    digest: Digest
+    total: int
+    held: ByteRanges = field(default_factory=ByteRanges)
+    identity: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def complete(self) -> bool:
+        return self.held.covers(0, self.total)
+
+
+class PartialFile:
+    """One writer's hold on such a file, which is begun if it is not there.
+
+    Args:
+        base: path without the ending.
+
+    Raises:
+        OSError: from any method, as the file system says.
+    """
+
+    def __init__(self, base: Path, digest: Digest, total: int) -> None:
+        self._part, self._note = paths(base)
+        self.digest, self.total = digest, total
+        self._handle = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+    @property
+    def record(self) -> Record | None:
+        """What is there now; None if the file was finished or discarded meanwhile."""
+        with self.locked() as record:
+            return record
+
+    def write(self, offset: int, data: bytes | memoryview) -> Record | None:
+        """Puts bytes where they belong; those that are there already stay as they are. `record` afterwards."""
+        with self.locked() as record:
+            if record is None:
+                return None
+            held = record.held
+            try:
+                for start, stop in record.held.missing(offset, offset + len(data)):
+                    for place, count in self._put(memoryview(data)[start - offset : stop - offset], start):
+                        held = held.add(place, place + count)
+            finally:
+                newest = record if held is record.held else replace(record, held=held)
+                if newest is not record:
+                    _store(self._note, newest)
+            return newest
+
+    def _put(self, view: memoryview, place: int) -> Iterator[tuple[int, int]]:
+        """Writes at `place`; yields place and length of what was written."""
+        while view:
+            count = os.pwrite(self._handle, view, place)
+            yield place, count
+            view, place = view[count:], place + count
+
+    def read(self, buffer: memoryview, offset: int) -> int:
+        """Fills the buffer from `offset` on; bytes read."""
+        return os.preadv(self._handle, [buffer], offset)
+
+    def flush(self) -> None:
+        """Sends to the disk what was written."""
+        os.fdatasync(self._handle)
+
+    def publish(self, target: Path) -> None:
+        """Makes the file durable and gives it its name; the caller holds the lock and knows that the digest is right."""
+        os.fsync(self._handle)
+        self._part.replace(target)
+        self._note.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Throws all of it away; the caller holds the lock."""
+        self._part.unlink()
+        self._note.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[Record | None]:
+        """Holds the file's lock, against threads and processes; gives `record`.
+
+        Who holds it first looks whether the name still means this file, so that nobody writes into a published one.
+        """
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        try:
+            mine, named = os.fstat(self._handle), None
+            with contextlib.suppress(FileNotFoundError):
+                named = self._part.stat()
+            yield self._current(mine.st_size) if named and os.path.samestat(mine, named) else None
+        finally:
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+
+    def _current(self, size: int) -> Record | None:
+        """The record of this very file: one without its full length was just made, and older notes are not its own."""
+        record = _load(self._note) if size == self.total else None
+        if record is None:
+            record = Record(self.digest, self.total)
+            _store(self._note, record)
+            os.ftruncate(self._handle, self.total)
+        return record if (record.digest, record.total) == (self.digest, self.total) else None
+
+
+class PrefixHash:
+    """SHA-256 of a partial file, as far as it is there without a gap; not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._begin("")
+
+    def _begin(self, identity: str) -> None:
+        self._identity = identity
+        self._sha = hashlib.sha256()
+        self._position = self._flushed = 0
+
+    def advance(self, file: PartialFile, record: Record) -> None:
+        """Takes in what came since the last call."""
+        if record.identity != self._identity:
+            self._begin(record.identity)
+        front = record.held.prefix
+        buffer = memoryview(bytearray(max(0, min(READ_BYTES, front - self._position))))
+        while self._position < front:
+            count = file.read(buffer[: front - self._position], self._position)
+            if not count:
+                break  # cut short by somebody else: the digest tells
+            self._sha.update(buffer[:count])
+            self._position += count
+            if self._position - self._flushed >= SYNC_BYTES:
+                file.flush()
+                self._flushed = self._position
+
+    def hexdigest(self) -> Digest:
+        """Of what was taken in."""
+        return Digest(self._sha.hexdigest())
+
+
+def look(base: Path) -> Record | None:
+    """What is noted of a file that is on its way; None if there is none."""
+    part, note = paths(base)
+    try:
+        handle = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)  # not while the note is written
+        return _load(note)
+    finally:
+        os.close(handle)
+
+
+def discard(base: Path) -> None:
+    """Removes what is there of a file; nothing has to be."""
+    for path in paths(base):
+        path.unlink(missing_ok=True)
+
+
+def paths(base: Path) -> tuple[Path, Path]:
+    """The two files."""
+    return base.with_name(base.name + ".part"), base.with_name(base.name + ".held")
+
+
+def _load(note: Path) -> Record | None:
+    try:
+        document = json.loads(note.read_bytes().partition(b"\n")[0])
+        held = ByteRanges.of(document["held"])
+        record = Record(Digest(document["digest"]), int(document["total"]), held, str(document["identity"]))
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return None
+    return record if all(stop <= record.total for _, stop in held.spans) else None
+
+
+def _store(note: Path, record: Record) -> None:
+    """In place, by one write, which a killed process has done or not; what a longer line left behind it is not read."""
+    line = {
+        "digest": record.digest,
+        "total": record.total,
+        "identity": record.identity,
+        "held": record.held.spans,
+    }
+    handle = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.pwrite(handle, json.dumps(line).encode() + b"\n", 0)
+    finally:
+        os.close(handle)

@@ -1,0 +1,190 @@
+"""A blob on its way from the coordinator."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from crosstrain.domain.byte_ranges import ByteRanges, Span
+from crosstrain.domain.ids import Digest
+from crosstrain.errors import EnvironmentFault, Refused
+from crosstrain.partial_file import PartialFile, PrefixHash, discard, look
+from crosstrain.wire.answers import raise_for
+from crosstrain.wire.blobs import Progress
+from crosstrain.wire.line import Answer, Line
+from crosstrain.wire.move import Move
+from crosstrain.wire.patience import Task, TryAgainError
+from crosstrain.wire.shares import PartSize, Shares
+
+log = logging.getLogger(__name__)
+
+
+class Download(Move):
+    """Fetches what is not there yet, by byte ranges into a file of full length.
+
+    Where the way ignores ranges and sends all of it, it is taken in one request, and of what is there already nothing is
+    written again.
+
+    Raises:
+        EnvironmentFault: the disk does not let us, from any method.
+    """
+
+    what = "download"
+
+    def __init__(
+        self, digest: Digest, target: Path, total: int, streams: int, size: PartSize, progress: Progress
+    ) -> None:
+        self._target, self._total = target, total
+        with disk_faults(target):
+            record = look(target)
+            if record is not None and (record.digest, record.total) != (digest, total):
+                discard(target)
+                record = None
+        super().__init__(digest, Shares(total, record.held if record else ByteRanges(), streams), size, progress)
+        self._hash = PrefixHash()
+        self._whole = self._taking_whole = False
+
+    def next_task(self) -> Task | None:
+        with self._lock:
+            if not self._whole:
+                return super().next_task()
+            if self._stopped or self._taking_whole or self._shares.complete:
+                return None
+            self._taking_whole = True
+            return self._take_whole
+
+    def look(self) -> None:
+        with disk_faults(self._target), self._part() as part:
+            self._follow(part)
+        super().look()
+
+    def finish(self) -> bool:
+        """Puts the file at its target if it is the blob; returns whether it is."""
+        with disk_faults(self._target), self._part() as part:
+            self._follow(part)
+            if self._hash.hexdigest() != self._digest:
+                return False
+            with part.locked() as record:
+                if record is None:
+                    raise self._gone()
+                part.publish(self._target)
+            _sync_directory(self._target.parent)
+        return True
+
+    def _follow(self, part: PartialFile) -> None:
+        record = part.record
+        if record is None:
+            raise self._gone()
+        self._hash.advance(part, record)
+
+    def _request(self, line: Line, span: Span) -> ByteRanges:
+        with self._part() as part:
+            sink = _Into(part, span, self._target, self._moved)
+            try:
+                answer = line.request("GET", self._digest, {"Range": f"bytes={span[0]}-{span[1] - 1}"}, None, sink)
+            except RangeIgnoredError:
+                self._whole = True
+                log.warning(
+                    "the way to the coordinator ignores byte ranges: one stream, which starts anew when it is cut"
+                )
+                raise TryAgainError("ranges are ignored") from None
+            raise_for(answer)
+            return sink.came
+
+    def _take_whole(self, line: Line) -> None:
+        try:
+            with self._part() as part:
+                raise_for(
+                    line.request(
+                        "GET", self._digest, {}, None, _Into(part, (0, self._total), self._target, self._moved)
+                    )
+                )
+        finally:
+            self._taking_whole = False
+
+    def _moved(self, held: ByteRanges, count: int) -> None:
+        with self._lock:
+            self._shares.held = self._shares.held.union(held)
+            self.moved += count
+
+    def _part(self) -> PartialFile:
+        with disk_faults(self._target):
+            return PartialFile(self._target, self._digest, self._total)
+
+    def _gone(self) -> EnvironmentFault:
+        return EnvironmentFault(
+            f"The file {self._target}.part was removed while it was written.", "let one process work in that directory"
+        )
+
+
+class RangeIgnoredError(Exception):
+    """The answer to a range is the whole blob."""
+
+
+class _Into:
+    """Pours one response into the file (`line.Sink`)."""
+
+    def __init__(self, part: PartialFile, span: Span, path: Path, moved: Callable[[ByteRanges, int], None]) -> None:
+        self._part, self._span, self._path, self._moved = part, span, path, moved
+        self._offset = span[0]
+        self.came = ByteRanges()
+
+    def begin(self, answer: Answer) -> bool:
+        if answer.status not in (200, 206):
+            return False
+        start, stop = self._span
+        if answer.status == 200 and (start, stop) != (0, self._part.total):
+            raise RangeIgnoredError
+        if answer.status == 206:
+            stop = self._end_of(answer.headers.get("content-range", ""))
+        length, coding = answer.headers.get("content-length"), answer.headers.get("content-encoding", "identity")
+        if length != str(stop - start) or coding != "identity":
+            raise _bad(f"{stop - start} bytes as they are", f"Content-Length {length}, Content-Encoding {coding}")
+        return True
+
+    def write(self, data: memoryview) -> None:
+        with disk_faults(self._path):
+            record = self._part.write(self._offset, data)
+        self._offset += len(data)
+        if record is not None:
+            self.came = record.held
+            self._moved(record.held, len(data))
+
+    def _end_of(self, header: str) -> int:
+        """The byte behind the last of a range, which may be shorter than what was asked for."""
+        match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", header)
+        start, stop = self._span
+        if match and int(match[1]) == start <= int(match[2]) < stop and int(match[3]) == self._part.total:
+            return int(match[2]) + 1
+        raise _bad(f"bytes {start}-{stop - 1}/{self._part.total}", f"Content-Range {header!r}")
+
+
+def _bad(expected: str, found: str) -> Refused:
+    return Refused(
+        f"Expected {expected}, found {found}.",
+        "a proxy on the way breaks range requests; ask for it to pass them on",
+        kind="bad-range",
+    )
+
+
+@contextlib.contextmanager
+def disk_faults(path: Path) -> Iterator[None]:
+    """Turns what the file system says into an error for people."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentFault(
+            f"Writing {path} failed: {error.strerror}.", "free space or choose another directory, then start again"
+        ) from error
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

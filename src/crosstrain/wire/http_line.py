@@ -1,0 +1,213 @@
+"""A line over HTTP/1.1 by `http.client`: three times fewer processor seconds per byte than httpx, because bodies are received
+into one buffer and sent by sendfile(2) (docs/measurements.md).
+
+Proxies and trust are taken from the environment as httpx takes them: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`,
+`SSL_CERT_FILE`, `SSL_CERT_DIR`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import socket
+import ssl
+from collections.abc import Mapping
+from functools import cached_property
+from typing import BinaryIO
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+from crosstrain.domain import timeouts
+from crosstrain.errors import IntegrityError, UsageError
+from crosstrain.wire.addresses import USER_AGENT
+from crosstrain.wire.congestion import prefer_bbr
+from crosstrain.wire.line import Answer, Line, LineBrokenError, Sink, Slice
+
+BUFFER_BYTES = 1 << 19
+SEND_BYTES = 4 << 20
+LARGEST_ANSWER = 1 << 20
+"""Bytes of a body that no sink takes; those of the coordinator are small."""
+
+
+class HttpLines:
+    """Opens lines; they share what is known of trust."""
+
+    def __call__(self, url: str) -> Line:
+        return HttpLine(url, self)
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext:
+        return httpx.create_ssl_context()
+
+
+class HttpLine:
+    """A line to an address (`line.Line`).
+
+    Args:
+        url: scheme, host, and what all paths begin with; user and password become an Authorization header.
+
+    Raises:
+        UsageError: the environment names a proxy that cannot be used.
+    """
+
+    def __init__(self, url: str, lines: HttpLines) -> None:
+        self._url, self._lines = urlsplit(url), lines
+        self._proxy = proxy_for(self._url)
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._open: http.client.HTTPConnection | None = None
+
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str], body: Slice | None, sink: Sink | None
+    ) -> Answer:
+        try:
+            connection = self._connected()
+            connection.putrequest(method, self._target(path), skip_accept_encoding=True)
+            length = {} if body is None else {"Content-Length": str(body.length)}
+            for name, value in {**self._standing, **headers, **length}.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            if body is not None:
+                self._send(connection, body)
+            return self._receive(connection, sink)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise LineBrokenError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+        except BaseException:
+            self.close()  # in the middle of something
+            raise
+
+    def close(self) -> None:
+        connection, self._open = self._open, None
+        if connection is not None:
+            if connection.sock is not None:
+                with contextlib.suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    # -- the connection -----------------------------------------------------------------------------------------------
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._open is None:
+            self._open = self._connect()
+        return self._open
+
+    def _connect(self) -> http.client.HTTPConnection:
+        at, secure = self._proxy or self._url, self._url.scheme == "https"
+        host, port = at.hostname or "", at.port or (443 if secure and not self._proxy else 80)
+        connection = (
+            http.client.HTTPSConnection(host, port, timeout=timeouts.CONNECT_S, context=self._lines.tls)
+            if secure
+            else http.client.HTTPConnection(host, port, timeout=timeouts.CONNECT_S)
+        )
+        if secure and self._proxy:
+            connection.set_tunnel(self._url.hostname or "", self._url.port or 443, _proxy_authorization(self._proxy))
+        connection.connect()
+        connection.sock.settimeout(timeouts.REQUEST_S)
+        prefer_bbr(connection.sock)
+        return connection
+
+    @cached_property
+    def _standing(self) -> dict[str, str]:
+        """Headers of every request. Blobs are compressed by no one: a length of compressed bytes would say nothing about
+        ranges."""
+        standing = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
+        if self._url.username is not None:
+            standing["Authorization"] = _basic(self._url)
+        if self._proxy and self._url.scheme == "http":
+            standing |= _proxy_authorization(self._proxy)
+        return standing
+
+    def _target(self, path: str) -> str:
+        path = self._url.path + path
+        if self._proxy is None or self._url.scheme == "https":
+            return path
+        host = self._url.netloc.rpartition("@")[2]
+        return f"http://{host}{path}"
+
+    # -- bodies ---------------------------------------------------------------------------------------------------------
+
+    def _send(self, connection: http.client.HTTPConnection, body: Slice) -> None:
+        try:
+            with body.path.open("rb") as file:
+                _send_slice(connection.sock, file, body)
+        except (BrokenPipeError, ConnectionResetError):
+            # A server that does not want the body says so and closes; its word is the better reason.
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_WR)
+
+    def _receive(self, connection: http.client.HTTPConnection, sink: Sink | None) -> Answer:
+        response = connection.getresponse()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        answer = Answer(response.status, response.reason, headers)
+        if sink is not None and sink.begin(answer):
+            self._pour(response, sink)
+            response.close()
+        else:
+            body = response.read(LARGEST_ANSWER)
+            if response.length and len(body) < LARGEST_ANSWER:
+                raise http.client.IncompleteRead(body, response.length)
+            answer = Answer(answer.status, answer.reason, headers, body)
+            if not response.isclosed():
+                self.close()
+        if response.will_close:
+            self.close()
+        return answer
+
+    def _pour(self, response: http.client.HTTPResponse, sink: Sink) -> None:
+        left, filled = response.length or 0, 0
+        try:
+            while left:
+                count = response.fp.readinto1(self._buffer[filled : filled + left])
+                if not count:
+                    raise http.client.IncompleteRead(b"", left)
+                filled, left = filled + count, left - count
+                if filled == len(self._buffer):
+                    filled = 0
+                    sink.write(self._buffer)
+        finally:
+            if filled:
+                sink.write(self._buffer[:filled])
+
+
+def _send_slice(connection: socket.socket, file: BinaryIO, body: Slice) -> None:
+    offset, left = body.offset, body.length
+    while left:
+        # sendfile(2) by way of the socket's method, which waits where the system call would say EAGAIN.
+        sent = connection.sendfile(file, offset, min(left, SEND_BYTES))
+        if not sent:
+            raise IntegrityError(
+                "The file became shorter while it was sent.", "nothing may write to the spool directory"
+            )
+        offset, left = offset + sent, left - sent
+        body.sent(sent)
+
+
+def proxy_for(url: SplitResult) -> SplitResult | None:
+    """The forward proxy that the environment names for an address.
+
+    Raises:
+        UsageError: it names one that is not spoken to by HTTP.
+    """
+    proxies = getproxies()
+    named = proxies.get(url.scheme) or proxies.get("all")
+    if not named or proxy_bypass(url.netloc.rpartition("@")[2]):
+        return None
+    proxy = urlsplit(named if "//" in named else f"http://{named}")
+    if proxy.scheme != "http" or not proxy.hostname:
+        raise UsageError(
+            f"Expected a proxy at http://HOST:PORT, found {proxy.scheme}://{proxy.hostname} in the environment.",
+            "set HTTP_PROXY and HTTPS_PROXY to an HTTP proxy, or NO_PROXY to the coordinator's host",
+        )
+    return proxy
+
+
+def _proxy_authorization(proxy: SplitResult) -> dict[str, str]:
+    return {} if proxy.username is None else {"Proxy-Authorization": _basic(proxy)}
+
+
+def _basic(address: SplitResult) -> str:
+    pair = f"{unquote(address.username or '')}:{unquote(address.password or '')}"
+    return "Basic " + base64.b64encode(pair.encode()).decode("ascii")

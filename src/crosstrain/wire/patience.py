@@ -1,0 +1,115 @@
+"""How long a transfer is tried again, and at which address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from crosstrain.clock import Clock
+from crosstrain.domain.timeouts import FIRST_RETRY_S, LONGEST_RETRY_S
+from crosstrain.errors import Unreachable
+from crosstrain.wire.addresses import Turns
+from crosstrain.wire.line import Line, LineBrokenError
+
+LOOK_S = 2.0
+"""How often a pause looks whether it is still wanted."""
+
+
+class TryAgainError(Exception):
+    """The server cannot serve right now."""
+
+
+Task = Callable[[Line], None]
+
+
+class Lines:
+    """One worker's lines, one to each address, opened when it is its turn."""
+
+    def __init__(self, urls: Sequence[str], open_line: Callable[[str], Line]) -> None:
+        self._urls, self._open_line = urls, open_line
+        self._lines: dict[int, Line] = {}
+
+    def at(self, index: int) -> Line:
+        if index not in self._lines:
+            self._lines[index] = self._open_line(self._urls[index])
+        return self._lines[index]
+
+    def close(self) -> None:
+        for line in tuple(self._lines.values()):
+            line.close()
+
+
+class Patience:
+    """The time that one transfer has; its workers share it.
+
+    Args:
+        wait, jitter: as for `ControlClient`.
+        what: the transfer, in one word.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        jitter: Callable[[], float],
+        wait: Callable[[float], bool],
+        turns: Turns,
+        deadline_s: float,
+        what: str,
+    ) -> None:
+        self._clock, self._jitter, self._wait, self._turns = clock, jitter, wait, turns
+        self._deadline_s, self._what = deadline_s, what
+        self._started = clock.perf()
+        self._tried = self._ended = False
+        self._trouble = ""
+
+    def work(
+        self, lines: Lines, next_task: Callable[[], Task | None], moved: Callable[[], int], look: Callable[[], None]
+    ) -> None:
+        """Does tasks until there is none, each at the address whose turn it is, with pauses after those that failed.
+
+        Args:
+            moved: how many bytes the transfer moved; a line that breaks after some is no reason for long pauses.
+            look: called after every task.
+
+        Raises:
+            Unreachable: not done before the deadline, or the process is to stop.
+        """
+        pause = FIRST_RETRY_S
+        while (task := next_task()) is not None:
+            if self._tried and self._left() <= 0:
+                raise self._over(self._trouble or "it was under way")
+            before, at = moved(), self._turns.at
+            self._tried = True
+            try:
+                task(lines.at(at))
+            except (LineBrokenError, TryAgainError) as error:
+                self._trouble = str(error)
+                if self._turns.failed(at):
+                    self._rest(FIRST_RETRY_S if moved() > before else pause)
+                    pause = min(LONGEST_RETRY_S, 2 * pause)
+            else:
+                self._turns.answered()
+                self._trouble, pause = "", FIRST_RETRY_S
+            look()
+
+    def end(self) -> None:
+        """Nobody waits for the transfer any more."""
+        self._ended = True
+
+    def _left(self) -> float:
+        return self._deadline_s - (self._clock.perf() - self._started)
+
+    def _rest(self, pause: float) -> None:
+        left = self._left()
+        rest = min(left, pause * (0.5 + self._jitter()))
+        if left <= 0:
+            raise self._over(self._trouble)
+        while rest > 0 and not self._ended:
+            if self._wait(min(rest, LOOK_S)):
+                raise self._over(self._trouble)
+            rest -= LOOK_S
+
+    def _over(self, reason: str) -> Unreachable:
+        return Unreachable(
+            f"The {self._what} was not done within {self._deadline_s:.0f} s ({reason}).",
+            "it continues from where it stopped when it is tried again",
+        )
