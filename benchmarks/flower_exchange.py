@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -172,6 +173,8 @@ def main() -> None:
     parser.add_argument("--release", choices=tuple(ENVIRONMENTS), default="newest")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    # So that the federation's processes end with this one, whoever ends it.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     venv = ENVIRONMENTS[given.release]
     if not (venv / "bin" / "flower-superlink").exists():
         sys.exit(f"There is no flwr in {venv}; make it with: make flower-venvs")

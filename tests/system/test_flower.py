@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,12 @@ def generation_is(run: Run, number: int, nodes: Federation) -> None:
 
 def serverapps(nodes: Federation) -> list[int]:
     """The processes that carry the run."""
-    return [pid for pid in nodes.members() if b"flwr-serverapp" in (Path("/proc") / str(pid) / "cmdline").read_bytes()]
+    found = []
+    for pid in nodes.members():
+        with suppress(OSError):
+            if b"flwr-serverapp" in Path("/proc", str(pid), "cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 def blobs_in(box: Path) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from crosstrain.flower.blob_parts import bytes_there, read_part, take_part
 from crosstrain.flower.papers import Collection, Delivery, Part, bytes_of
 from crosstrain.relay.moves import failure_of
 from crosstrain.wire.mailbox import (
+    FLOWER,
     Answer,
     Answered,
     Control,
@@ -93,7 +94,7 @@ class Pump:
         before = self._mailbox.pulse()
         beat = before.beat + 1 if before else 1
         self._files_now = self._mailbox.put_pulse(
-            Pulse(relay=RELAY, beat=beat, host=self._host, url="Flower", trouble=trouble)
+            Pulse(relay=RELAY, beat=beat, host=self._host, url=FLOWER, trouble=trouble)
         )
         self._shown_at = self._clock.perf()
 

@@ -27,6 +27,8 @@ from crosstrain.domain.ids import Digest
 from crosstrain.errors import EnvironmentFault, UsageError
 
 SCHEME = "mailbox:"
+FLOWER = "Flower"
+"""What a pulse names in place of an address when a Flower federation carries the letters."""
 LARGEST_LETTER = 16 << 20
 """Bytes; the longest control message is a status of some hundred kilobytes."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

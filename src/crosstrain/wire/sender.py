@@ -17,6 +17,7 @@ from crosstrain.domain.ids import Digest
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, Refused, Unreachable
 from crosstrain.wire.blobs import Progress
 from crosstrain.wire.mailbox import (
+    FLOWER,
     Answered,
     Control,
     Download,
@@ -32,6 +33,8 @@ from crosstrain.wire.mailbox import (
 
 log = logging.getLogger(__name__)
 
+WELL = "waiting for the relay on"
+"""A relay that lives and reaches the coordinator: nothing to tell, unless it takes long."""
 CARRIED_HEADERS = frozenset({"authorization", "content-type", "user-agent"})
 
 
@@ -67,7 +70,9 @@ class Sender:
         now = self._clock.perf()
         self.renew()
         if now - max(self._sent_at, self._looked_at) >= 2 * timeouts.LONGEST_LOOK_S:
-            self._say(self.waits_for())
+            sentence = self.waits_for()
+            if not sentence.startswith(WELL) or now - self._sent_at >= timeouts.RELAY_SILENT_S:
+                self._say(sentence)
         return None
 
     def renew(self) -> None:
@@ -82,6 +87,8 @@ class Sender:
         if found != self._pulse:
             self._pulse, self._pulse_at = found, now
         start = f"start `crosstrain relay --mailbox {self._mailbox.directory}` on a node with network"
+        if self._pulse is not None and self._pulse.url == FLOWER:
+            start = "see whether its SuperNode and the run of the Flower app are up"
         if self._pulse is None:
             return f"no relay was ever at the mailbox {self._mailbox.directory}; {start}"
         if self._pulse.ended:
@@ -91,7 +98,7 @@ class Sender:
             return f"the relay on {self._pulse.host} has shown no sign of life for {silent:.0f} s; {start}"
         if self._pulse.trouble:
             return f"the relay on {self._pulse.host} does not reach the coordinator: {self._pulse.trouble}"
-        return f"waiting for the relay on {self._pulse.host}"
+        return f"{WELL} {self._pulse.host}"
 
     def close(self) -> None:
         self._box.remove()
