@@ -15,7 +15,7 @@ from crosstrain.batch.nodelist import expand
 from crosstrain.batch.printed import Output, numbered_lines
 from crosstrain.batch.readings import Limits, Listing, PartitionLimits, Problem, Reservation
 from crosstrain.batch.slurm.messages import failed, is_message
-from crosstrain.batch.tables import SEPARATOR, read_table
+from crosstrain.batch.tables import read_table
 from crosstrain.batch.times import duration_s, timestamp
 
 PARTITIONS = ["scontrol", "-a", "-o", "show", "partition"]
@@ -38,15 +38,15 @@ _NAMES = {
 }  # fmt: skip
 
 
-def qos_command(delimiter: str = SEPARATOR) -> list[str]:
+def qos_command() -> list[str]:
     """Limits of every QoS."""
-    return ["sacctmgr", "-nP", f"--delimiter={delimiter}", "show", "qos", f"format={','.join(QOS_FIELDS)}"]
+    return ["sacctmgr", "-nP", "show", "qos", f"format={','.join(QOS_FIELDS)}"]
 
 
 def assoc_command(user: str) -> list[str]:
     """Limits and QoS of a user's associations."""
     fields = ",".join(ASSOC_FIELDS)
-    return ["sacctmgr", "-nP", f"--delimiter={SEPARATOR}", "show", "assoc", f"user={user}", f"format={fields}"]
+    return ["sacctmgr", "-nP", "show", "assoc", f"user={user}", f"format={fields}"]
 
 
 def is_up(output: Output) -> bool | None:

@@ -90,7 +90,7 @@ _SENTENCES: tuple[tuple[str, str, Retry, Scope], ...] = (
     ("invalid qos", "bad_qos", _N, _SHAPE),
     ("invalid wckey", "bad_account", _N, _SITE),
     ("user's group not permitted", "access_denied", _N, _SHAPE),
-    ("access/permission denied", "access_denied", _N, _SITE),
+    ("permission denied", "access_denied", _N, _SITE),
     ("invalid user id", "access_denied", _N, _SITE),
     ("maxjobcount limit reached", "queue_full", _L, _SITE),
     ("system submissions disabled", "submissions_disabled", _L, _SITE),
