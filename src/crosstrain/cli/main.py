@@ -39,6 +39,7 @@ app = typer.Typer(
 )
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(simulate.app, name="simulate")
+app.add_typer(flower.app, name="flower")
 app.command("demo")(demo.demo)
 app.command("chaos")(chaos.chaos)
 app.command("init")(model.init)
