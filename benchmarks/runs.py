@@ -142,10 +142,13 @@ class Coordinator(Server):
         now = service.clock.now()
         for session in sessions:
             release = ReleaseRequest(session=session, reason="measured")
-            leases.release(service, Token(self._held[session]), release, now)
+            with service.database.write() as connection:
+                leases.release(service, connection, Token(self._held[session]), release, now)
         begun = time.perf_counter()
         for session in sessions:
-            reply = leases.next_work(service, SessionId(session), NextRequest(holds=0), service.clock.now())
+            with service.database.write() as connection:
+                now, ask = service.clock.now(), NextRequest(holds=0)
+                reply = leases.next_work(service, connection, SessionId(session), ask, now)
             assert reply.lease is not None
             self._held[session] = reply.lease.token
         return len(sessions) / (time.perf_counter() - begun)

@@ -53,8 +53,13 @@ def token_is_not_checked(patch: MonkeyPatch) -> None:
         found = standing(database, session, token)
         return found and replace(found, end_reason=None)
 
-    standing = sessions.standing
+    def asking_never_over(connection, session):  # type: ignore[no-untyped-def]
+        found = asking(connection, session)
+        return found and replace(found, end_reason=None)
+
+    standing, asking = sessions.standing, sessions.asking
     patch.setattr(sessions, "standing", never_over)
+    patch.setattr(sessions, "asking", asking_never_over)
     patch.setattr(sessions, "require_open_session", anybody)
     patch.setattr(leases, "require_own_lease", any_lease)
 

@@ -9,14 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import inspect, select, text
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy.exc import OperationalError
 from tests.databases import Backend
 from tests.fakes import NOON, sqlite_file
 
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Generation, Instant, Token
 from crosstrain.domain.ledger import grant, open_epoch
-from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded, UsageError
+from crosstrain.errors import EnvironmentFault, IntegrityError, Refused, Superseded, UsageError
 from crosstrain.storage import ledger_store, pulse, run_store, schema
 from crosstrain.storage.database import Database, open_sqlite, refuse_network_file_system
 from crosstrain.storage.pulse import Claim, Pulse
@@ -51,6 +54,48 @@ def test_write_commits_on_success_and_leaves_nothing_on_an_exception(database: D
     assert events(database) == ["kept"]
     with database.read() as connection:
         assert run_store.newest_round(connection) is None
+
+
+@given(fates=st.lists(st.sampled_from(["stays", "is refused", "breaks"]), max_size=8))
+def test_work_done_together_is_that_of_those_who_succeeded(
+    new_backend: Callable[[], Backend], fates: list[str]
+) -> None:
+    database = new_backend().open()
+    begin(database)
+
+    def work(number: int, fate: str) -> Callable[[Connection], int]:
+        def write(connection: Connection) -> int:
+            run_store.log(connection, EventKind.PUBLISHED, f"{number} {fate}", NOW)
+            if fate == "is refused":
+                raise Refused(fate)
+            if fate == "breaks":
+                begin_again(connection)
+            return number
+
+        return write
+
+    outcomes = database.write_all([work(number, fate) for number, fate in enumerate(fates)])
+    kept = [number for number, fate in enumerate(fates) if fate == "stays"]
+    assert [outcome.value for outcome in outcomes if outcome.error is None] == kept
+    assert [type(outcome.error) is Refused for outcome in outcomes] == [fate == "is refused" for fate in fates]
+    assert events(database) == [f"{number} stays" for number in kept]
+
+
+def begin_again(connection: Connection) -> None:
+    """Breaks a constraint."""
+    run_store.create(connection, "run", {}, "0" * 64, {}, NOW)
+
+
+def test_a_fault_of_the_database_ends_all_the_work_done_together(database: Database) -> None:
+    def write(connection: Connection) -> None:
+        run_store.log(connection, EventKind.PUBLISHED, "lost", NOW)
+
+    def fail(_connection: Connection) -> None:
+        raise OperationalError("INSERT", {}, Exception("database or disk is full"))
+
+    with pytest.raises(EnvironmentFault, match="disk is full"):
+        database.write_all([write, fail, write])
+    assert events(database) == []
 
 
 def test_take_over_fences_every_coordinator_before_it(shared_backend: Backend) -> None:

@@ -57,11 +57,12 @@ def test_run_row_starts_at_term_zero_and_first_numbers(database: Database) -> No
 
 
 def test_token_is_never_given_twice(database: Database) -> None:
-    tokens = []
-    for _ in range(3):
+    for token in (1, 2):
         with database.write() as connection:
-            tokens.append(lease_store.next_token(connection))
-    assert tokens == [1, 2, 3]
+            lease_store.draw(connection, Token(token))
+    for token in (1, 2, 4):
+        with pytest.raises(IntegrityError, match=f"Token {token} is not the next one"), database.write() as connection:
+            lease_store.draw(connection, Token(token))
 
 
 def test_session_newer_one_ends_the_older_of_its_site_only(database: Database) -> None:

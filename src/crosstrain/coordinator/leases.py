@@ -12,56 +12,59 @@ from crosstrain.coordinator.service import Service
 from crosstrain.coordinator.view import LazyView
 from crosstrain.domain import ledger, timeouts
 from crosstrain.domain.events import EventKind
-from crosstrain.domain.generation import GenerationRecord
-from crosstrain.domain.ids import Instant, SessionId, SiteName, Token
+from crosstrain.domain.ids import Instant, SessionId, Token
 from crosstrain.domain.instruction import Instruction, Work, decide_work
 from crosstrain.domain.lease import Lease, LeaseState
+from crosstrain.domain.ledger import Change, Span
 from crosstrain.domain.site import time_to_live
 from crosstrain.errors import Refused
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.asking import Model
 from crosstrain.wire import messages
 
 
-def next_work(service: Service, session: SessionId, request: messages.NextRequest, now: Instant) -> messages.NextReply:
+def next_work(
+    service: Service, connection: Connection, session: SessionId, request: messages.NextRequest, now: Instant
+) -> messages.NextReply:
     """Tells a session its next step, and leases blocks if that step is training. Asking again changes nothing.
 
     Raises:
         Refused: the session is over.
     """
-    with service.database.write() as connection:
-        name = SiteName(sessions.require_open_session(connection, session))
-        sessions.note_presence(service, session, name, None, now)
-        current = run_store.newest_generation(connection)
-        lease = lease_store.live_of_session(connection, session)
-        if lease is not None and _goes_on(connection, lease, request.resume):
-            return _train(connection, lease, "this lease is the saved phase's already", Work.RESUME)
-        if lease is not None and request.holds == lease.generation:
-            return _train(connection, lease, "this lease is already yours")
-        instruction = decide_work(LazyView(service, connection, session, name, current, request, now))
-        if lease is not None and instruction.work is not Work.ADOPT:
-            reason = f"{name} holds generation {request.holds}, the lease starts from {lease.generation}"
-            sessions.give_back(connection, lease, EventKind.RELEASED, reason, now)
-        if instruction.work in (Work.TRAIN, Work.RESUME) and current is not None:
-            wanted = request.resume.spans if instruction.work is Work.RESUME and request.resume else None
-            lease = _grant(service, connection, session, name, current, instruction, wanted, now)
-            return _train(connection, lease, instruction.reason, instruction.work)
-        if instruction.starving:
-            shedding.ask_for_a_tail(service, connection, name)
-    _remember(service, session, current, instruction)
-    return _reply(service, current, instruction, now)
+    asking = sessions.require_asking(connection, session)
+    sessions.note_presence(service, session, asking.site, None, now)
+    lease = asking.lease
+    if lease is not None:
+        held = ledger_store.held(connection, lease.token)
+        if _goes_on(lease, held, request.resume):
+            return _train(lease, held, "this lease is the saved phase's already", Work.RESUME)
+        if request.holds == lease.generation:
+            return _train(lease, held, "this lease is already yours")
+    view = LazyView(service, connection, asking, request, now)
+    instruction = decide_work(view)
+    if lease is not None and instruction.work is not Work.ADOPT:
+        reason = f"{asking.site} holds generation {request.holds}, the lease starts from {lease.generation}"
+        sessions.give_back(connection, lease, EventKind.RELEASED, reason, now)
+    if instruction.work in (Work.TRAIN, Work.RESUME):
+        return _grant(view, instruction)
+    if instruction.starving:
+        shedding.ask_for_a_tail(service, connection, asking.site)
+    _remember(service, session, asking.model, instruction)
+    return _reply(service, asking.model, instruction, now)
 
 
-def release(service: Service, token: Token, request: messages.ReleaseRequest, now: Instant) -> messages.Accepted:
+def release(
+    service: Service, connection: Connection, token: Token, request: messages.ReleaseRequest, now: Instant
+) -> messages.Accepted:
     """Gives a lease back untrained. A lease that is over already stays as it is.
 
     Raises:
         Refused: unknown token, or the lease of another session.
     """
-    with service.database.write() as connection:
-        lease = require_own_lease(connection, token, SessionId(request.session))
-        if lease.state is not LeaseState.LIVE:
-            return messages.Accepted(reason=f"lease {token} is {lease.state} already")
-        sessions.give_back(connection, lease, EventKind.RELEASED, request.reason, now)
+    lease = require_own_lease(connection, token, SessionId(request.session))
+    if lease.state is not LeaseState.LIVE:
+        return messages.Accepted(reason=f"lease {token} is {lease.state} already")
+    sessions.give_back(connection, lease, EventKind.RELEASED, request.reason, now)
     service.wake.set()
     return messages.Accepted(reason="released")
 
@@ -137,81 +140,82 @@ def require_own_lease(connection: Connection, token: Token, session: SessionId) 
     return lease
 
 
-def _goes_on(connection: Connection, lease: Lease, saved: messages.LeaseInfo | None) -> bool:
+def _goes_on(lease: Lease, held: Sequence[Span], saved: messages.LeaseInfo | None) -> bool:
     """Whether a lease was given out for this saved phase: the reply was lost, or the site asks a second time."""
     return (
         saved is not None
         and saved.generation == lease.generation
-        and saved.spans == sessions.lease_info(connection, lease).spans
+        and saved.spans == tuple((span.epoch, span.start, span.stop) for span in held)
     )
 
 
-def _grant(
-    service: Service,
-    connection: Connection,
-    session: SessionId,
-    name: SiteName,
-    current: GenerationRecord,
-    instruction: Instruction,
-    wanted: Sequence[tuple[int, int, int]] | None,
-    now: Instant,
-) -> Lease:
-    token = lease_store.next_token(connection)
-    site = site_store.find(connection, name)
-    assert site is not None
-    if wanted is None:
-        epoch = run_store.progress(connection)["epoch"]
-        spans = ledger_store.available(connection, epoch, instruction.blocks)
-        change = ledger.grant(spans, instruction.blocks, token)
-    else:
-        change = ledger.grant_again(ledger_store.are_available(connection, wanted), wanted, token)
-    interval = max(service.heartbeat_ms, site["progress_ms"] or 0)
-    ttl = time_to_live(service.ttl_floor_ms, interval, site["rtt_ms"] or 0)
-    lease = Lease(token, name, session, current.number, current.global_step, instruction.blocks, now, ttl)
+def _grant(view: LazyView, instruction: Instruction) -> messages.NextReply:
+    service, connection, asking, now = view.service, view.connection, view.asking, view.now
+    assert asking.model is not None
+    token, name, blocks = asking.next_token, asking.site, instruction.blocks
+    interval = max(service.heartbeat_ms, asking.progress_ms or 0)
+    ttl = time_to_live(service.ttl_floor_ms, interval, asking.rtt_ms or 0)
+    lease = Lease(token, name, asking.session, asking.model.number, asking.model.global_step, blocks, now, ttl)
+    change = _blocks_of(view, instruction, token)
+    lease_store.draw(connection, token)
     ledger_store.apply(connection, change)
     lease_store.add(connection, lease, instruction.reason)
-    site_store.add_totals(connection, name, grants=1, granted_blocks=instruction.blocks)
-    run_store.log_change(connection, change, token, name, session, current.number, instruction.reason, now)
-    pace.note_lease(service, lease, site["rate"])
+    site_store.add_grant(connection, name, blocks)
+    run_store.log_change(connection, change, token, name, lease.session, lease.generation, instruction.reason, now)
+    pace.note_lease(service, lease, asking.rate)
     with service.presences.lock:
         service.presences.deadlines[token] = Instant(now + ttl)
-    return lease
+    held = sorted(span for span in change.added if span.token == token)
+    return _train(lease, held, instruction.reason, instruction.work)
 
 
-def _train(connection: Connection, lease: Lease, reason: str, work: Work = Work.TRAIN) -> messages.NextReply:
-    info = sessions.lease_info(connection, lease)
+def _blocks_of(view: LazyView, instruction: Instruction, token: Token) -> Change:
+    """The leased blocks: those of the saved phase, else the first that are available."""
+    saved = view.request.resume
+    if instruction.work is Work.RESUME and saved is not None:
+        return ledger.grant_again(ledger_store.are_available(view.connection, saved.spans), saved.spans, token)
+    if view.asking.lease is not None or view.free.blocks < instruction.blocks:
+        # Its old lease was given back since the look, or the look did not reach so far.
+        spans = ledger_store.available(view.connection, view.asking.epoch, instruction.blocks)
+        return ledger.grant(spans, instruction.blocks, token)
+    return ledger.grant(view.free.spans, instruction.blocks, token)
+
+
+def _train(lease: Lease, held: Sequence[Span], reason: str, work: Work = Work.TRAIN) -> messages.NextReply:
     return messages.NextReply(
-        work=work.value, reason=reason, generation=lease.generation, global_step=lease.global_step, lease=info
+        work=work.value,
+        reason=reason,
+        generation=lease.generation,
+        global_step=lease.global_step,
+        lease=sessions.lease_info(lease, held),
     )
 
 
-def _reply(
-    service: Service, current: GenerationRecord | None, instruction: Instruction, now: Instant
-) -> messages.NextReply:
+def _reply(service: Service, model: Model | None, instruction: Instruction, now: Instant) -> messages.NextReply:
     poll = round(1000 * timeouts.poll_s(service.heartbeat_ms / 1000))
     return messages.NextReply(
         work=instruction.work.value,
         reason=instruction.reason,
         until_ms=None if instruction.until is None else max(0, instruction.until - now),
         poll_ms=poll,
-        generation=None if current is None else current.number,
-        weights=None if current is None else current.weights,
-        global_step=None if current is None else current.global_step,
+        generation=None if model is None else model.number,
+        weights=None if model is None else model.weights,
+        global_step=None if model is None else model.global_step,
     )
 
 
-def _remember(service: Service, session: SessionId, current: GenerationRecord | None, instruction: Instruction) -> None:
+def _remember(service: Service, session: SessionId, model: Model | None, instruction: Instruction) -> None:
     """Notes the answer: for the status, and so that a round does not wait for who was already told to wait."""
     with service.presences.lock:
         if instruction.work is Work.INITIALISE:
             service.presences.initialiser = session
-        if instruction.work is Work.EVALUATE and current is not None:
-            service.presences.evaluators[current.number] = session
+        if instruction.work is Work.EVALUATE and model is not None:
+            service.presences.evaluators[model.number] = session
         presence = service.presences.sessions.get(session)
         if presence is not None:
-            asked = instruction.work in (Work.WAIT, Work.FINISHED) and current is not None
+            asked = instruction.work in (Work.WAIT, Work.FINISHED) and model is not None
             service.presences.sessions[session] = replace(
                 presence,
-                asked_generation=current.number if asked and current is not None else presence.asked_generation,
+                asked_generation=model.number if asked and model is not None else presence.asked_generation,
                 answer=instruction.reason,
             )

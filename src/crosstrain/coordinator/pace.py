@@ -10,14 +10,12 @@ from crosstrain.domain.ids import Generation, Instant, SiteName
 from crosstrain.domain.lease import Demand, Lease, LeaseState, Pace
 from crosstrain.domain.site import APART
 from crosstrain.storage import lease_store, site_store
-from crosstrain.storage.prepared import Row
 
 
-def demand(service: Service, row: Row) -> Demand:
-    """What the site of a stored row can take."""
+def demand(service: Service, site: SiteName, windows_per_step: int, rate: float | None) -> Demand:
+    """What a site can take, by what is stored of it."""
     steps, block_windows = service.config.inner.steps, service.corpus.block_windows
-    full = lease_rules.full_phase_blocks(steps, row["windows_per_step"], block_windows)
-    return Demand(SiteName(row["name"]), full, row["rate"])
+    return Demand(site, lease_rules.full_phase_blocks(steps, windows_per_step, block_windows), rate)
 
 
 def of_round(
@@ -54,7 +52,9 @@ def note_lease(service: Service, lease: Lease, rate: float | None) -> None:
 
 
 def _demands(service: Service, connection: Connection) -> dict[SiteName, Demand]:
-    return {SiteName(row["name"]): demand(service, row) for row in site_store.sites(connection)}
+    rows = site_store.sites(connection)
+    demands = [demand(service, SiteName(row["name"]), row["windows_per_step"], row["rate"]) for row in rows]
+    return {each.site: each for each in demands}
 
 
 def _present(service: Service) -> set[SiteName]:

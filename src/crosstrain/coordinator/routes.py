@@ -15,6 +15,7 @@ from crosstrain import __version__
 from crosstrain.coordinator import contributions, evaluation, leases, sessions
 from crosstrain.coordinator import status as status_page
 from crosstrain.coordinator.blobs import BlobResponse, Blobs
+from crosstrain.coordinator.group_commit import GroupCommit
 from crosstrain.coordinator.service import Service
 from crosstrain.coordinator.short_way import ShortWay
 from crosstrain.domain.ids import Digest, SessionId, Token
@@ -50,7 +51,7 @@ class ControlApp(FastAPI):
 
 
 def _install_control(app: FastAPI, service: Service) -> None:
-    now = service.clock.now
+    now, group = service.clock.now, GroupCommit(service)
 
     @app.post("/v1/sessions")
     def register(request: messages.RegisterRequest) -> messages.RegisterReply:
@@ -64,8 +65,11 @@ def _install_control(app: FastAPI, service: Service) -> None:
         return await run_in_threadpool(sessions.beat, service, SessionId(session), request, now())
 
     @app.post("/v1/sessions/{session}/next")
-    def next_work(session: Number, request: messages.NextRequest) -> messages.NextReply:
-        return leases.next_work(service, SessionId(session), request, now())
+    async def next_work(session: Number, request: messages.NextRequest) -> messages.NextReply:
+        at = now()
+        return await group.write(
+            lambda connection: leases.next_work(service, connection, SessionId(session), request, at)
+        )
 
     @app.post("/v1/sessions/{session}/initial")
     def initial(session: Number, request: messages.InitialRequest) -> messages.Accepted:
@@ -84,8 +88,9 @@ def _install_control(app: FastAPI, service: Service) -> None:
         return contributions.accept(service, Token(token), request, now())
 
     @app.post("/v1/leases/{token}/release")
-    def release(token: Number, request: messages.ReleaseRequest) -> messages.Accepted:
-        return leases.release(service, Token(token), request, now())
+    async def release(token: Number, request: messages.ReleaseRequest) -> messages.Accepted:
+        at = now()
+        return await group.write(lambda connection: leases.release(service, connection, Token(token), request, at))
 
     @app.get("/v1/status")
     def status() -> messages.StatusReply:

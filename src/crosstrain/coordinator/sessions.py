@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection
 
 from crosstrain import __version__
@@ -12,10 +14,11 @@ from crosstrain.domain.block import BlockState
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import Lease, LeaseState
-from crosstrain.domain.ledger import count_blocks, move
+from crosstrain.domain.ledger import Span, count_blocks, move
 from crosstrain.domain.site import Beat, Phase, Presence
 from crosstrain.errors import Refused
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.asking import Asking, asking
 from crosstrain.storage.standing import standing
 from crosstrain.wire import messages
 
@@ -57,7 +60,7 @@ def register(service: Service, request: messages.RegisterRequest, now: Instant) 
             site=name,
             session=session,
         )
-        infos = tuple(lease_info(connection, lease) for lease in kept)
+        infos = tuple(lease_info(lease, ledger_store.held(connection, lease.token)) for lease in kept)
     with service.presences.lock:
         gone = [number for number, seen in service.presences.sessions.items() if seen.site == name]
         for number in gone:
@@ -175,6 +178,20 @@ def require_open_session(connection: Connection, session: SessionId) -> str:
     return str(row["site"])
 
 
+def require_asking(connection: Connection, session: SessionId) -> Asking:
+    """What the answer to an open session is decided on.
+
+    Raises:
+        Refused: as `require_open_session`.
+    """
+    found = asking(connection, session)
+    if found is None:
+        raise _unknown(session)
+    if found.end_reason is not None:
+        raise _over(session, found.site, found.end_reason)
+    return found
+
+
 def give_back(connection: Connection, lease: Lease, kind: EventKind, reason: str, now: Instant) -> int:
     """Returns all blocks of a live lease to the epoch; returns how many."""
     ended = {EventKind.EXPIRED: LeaseState.EXPIRED, EventKind.REFUSED: LeaseState.REFUSED}
@@ -188,14 +205,17 @@ def give_back(connection: Connection, lease: Lease, kind: EventKind, reason: str
     return lost
 
 
-def lease_info(connection: Connection, lease: Lease) -> messages.LeaseInfo:
-    """The lease as its holder sees it."""
-    spans = ledger_store.held(connection, lease.token)
+def lease_info(lease: Lease, held: Sequence[Span]) -> messages.LeaseInfo:
+    """The lease as its holder sees it.
+
+    Args:
+        held: its spans, in the order of training.
+    """
     return messages.LeaseInfo(
         token=lease.token,
         generation=lease.generation,
         global_step=lease.global_step,
-        spans=tuple((span.epoch, span.start, span.stop) for span in spans),
+        spans=tuple((span.epoch, span.start, span.stop) for span in held),
         ttl_ms=lease.ttl_ms,
     )
 

@@ -12,30 +12,29 @@ from crosstrain.coordinator.service import Service
 from crosstrain.domain import lease as lease_rules
 from crosstrain.domain import outer_round
 from crosstrain.domain.block import BlockState
-from crosstrain.domain.generation import GenerationRecord, is_finished
-from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName
+from crosstrain.domain.generation import is_finished
+from crosstrain.domain.ids import Generation, Instant
 from crosstrain.domain.lease import GrantSize
 from crosstrain.domain.verdict import Verdict
-from crosstrain.storage import lease_store, ledger_store, run_store, site_store
-from crosstrain.storage.prepared import Row
+from crosstrain.storage import ledger_store
+from crosstrain.storage.asking import Asking
+from crosstrain.storage.ledger_store import FirstFree
 from crosstrain.wire import messages
 
 
 @dataclass
 class LazyView:
-    """A `domain.instruction.WorkView` over one transaction: each question goes to the database when it is asked, once."""
+    """A `domain.instruction.WorkView` over one transaction: what the decision does not ask for is not worked out."""
 
     service: Service
     connection: Connection
-    session: SessionId
-    site: SiteName
-    record: GenerationRecord | None
+    asking: Asking
     request: messages.NextRequest
     now: Instant
 
     @property
     def current(self) -> Generation | None:
-        return self.record.number if self.record else None
+        return self.asking.model.number if self.asking.model else None
 
     @property
     def holds(self) -> Generation | None:
@@ -50,25 +49,23 @@ class LazyView:
         presences = self.service.presences
         with presences.lock:
             initialiser = presences.initialiser
-            return initialiser is not None and initialiser != self.session and initialiser in presences.sessions
+            return initialiser not in (None, self.asking.session) and initialiser in presences.sessions
 
     @cached_property
     def must_evaluate(self) -> bool:
-        if self.current is None or self.service.config.heldout.windows == 0:
-            return False
-        if run_store.evaluation(self.connection, self.current) is not None:
+        if self.current is None or self.service.config.heldout.windows == 0 or self.asking.evaluated:
             return False
         presences = self.service.presences
         with presences.lock:
             evaluator = presences.evaluators.get(self.current)
-            return evaluator is None or evaluator == self.session or evaluator not in presences.sessions
+            return evaluator in (None, self.asking.session) or evaluator not in presences.sessions
 
     @cached_property
     def finished(self) -> Verdict:
         settings = self.service.config.run
-        if self._run["finished_at"] is not None:
-            return Verdict(True, str(self._run["finished_reason"]))
-        return is_finished(self.current or Generation(0), settings.rounds, self._run["epoch"], settings.epochs)
+        if self.asking.finished is not None:
+            return Verdict(True, self.asking.finished)
+        return is_finished(self.current or Generation(0), settings.rounds, self.asking.epoch, settings.epochs)
 
     @cached_property
     def start(self) -> Verdict:
@@ -80,14 +77,13 @@ class LazyView:
             came = presences.first_came_at or self.now
         return outer_round.may_start(present, came, self.service.rules, self.now)
 
-    @cached_property
+    @property
     def closing(self) -> str | None:
-        opened = run_store.newest_round(self.connection)
-        return opened["reason"] if opened and opened["closing_at"] and not opened["published_at"] else None
+        return self.asking.closing
 
-    @cached_property
+    @property
     def contributed(self) -> bool:
-        return self.current is not None and lease_store.has_contributed(self.connection, self.current, self.site)
+        return self.asking.contributed
 
     @cached_property
     def resumable(self) -> int:
@@ -99,27 +95,25 @@ class LazyView:
 
     @cached_property
     def drain(self) -> Verdict:
-        return outer_round.must_drain(self._begun, self.service.rules, self.now)
+        return outer_round.must_drain(self.asking.begun_at or self.now, self.service.rules, self.now)
+
+    @cached_property
+    def free(self) -> FirstFree:
+        """Where a lease is cut from."""
+        return ledger_store.first_free(self.connection, self.asking.epoch)
 
     @cached_property
     def size(self) -> GrantSize | None:
-        free = ledger_store.blocks_in(self.connection, self._run["epoch"], BlockState.AVAILABLE)
+        free = self.free.blocks
         if free == 0 or self.current is None:
             return None
-        row = site_store.find(self.connection, self.site)
-        assert row is not None
-        mine = pace.demand(self.service, row)
-        known = pace.of_round(self.service, self.connection, self.current, self._begun, self.site, self.now)
-        ample = free >= mine.full_blocks + known.largest * len(self.service.presences.sessions)
-        others = [] if ample else pace.others(self.service, self.connection, self.site)
+        asking, service = self.asking, self.service
+        mine = pace.demand(service, asking.site, asking.windows_per_step, asking.rate)
+        begun = asking.begun_at or self.now
+        known = pace.of_round(service, self.connection, self.current, begun, asking.site, self.now)
+        enough = mine.full_blocks + known.largest * len(service.presences.sessions)
+        if free < enough and not self.free.whole:
+            free = ledger_store.blocks_in(self.connection, asking.epoch, BlockState.AVAILABLE)
+        others = [] if free >= enough else pace.others(service, self.connection, asking.site)
         left = None if known.close is None else max(0.0, (known.close - self.now) / 1000)
         return lease_rules.size_grant(mine, others, free, left, self.request.max_blocks)
-
-    @cached_property
-    def _run(self) -> Row:
-        return run_store.progress(self.connection)
-
-    @cached_property
-    def _begun(self) -> Instant:
-        begun = None if self.current is None else lease_store.round_begun(self.connection, self.current)
-        return begun or self.now

@@ -156,7 +156,8 @@ def _control(service: Service, path: str, body: bytes) -> BaseModel:
             return sessions.beat(service, SessionId(int(session)), messages.BeatRequest.model_validate_json(body), now)
         case ["sessions", session, "next"]:
             request = messages.NextRequest.model_validate_json(body)
-            return leases.next_work(service, SessionId(int(session)), request, now)
+            with service.database.write() as connection:
+                return leases.next_work(service, connection, SessionId(int(session)), request, now)
         case ["sessions", session, "initial"]:
             weights = Digest(messages.InitialRequest.model_validate_json(body).weights)
             return evaluation.take_initial(service, SessionId(int(session)), weights, now)
@@ -170,7 +171,9 @@ def _control(service: Service, path: str, body: bytes) -> BaseModel:
             claim = messages.ContributionRequest.model_validate_json(body)
             return contributions.accept(service, Token(int(token)), claim, now)
         case ["leases", token, "release"]:
-            return leases.release(service, Token(int(token)), messages.ReleaseRequest.model_validate_json(body), now)
+            farewell = messages.ReleaseRequest.model_validate_json(body)
+            with service.database.write() as connection:
+                return leases.release(service, connection, Token(int(token)), farewell, now)
     raise Refused(f"No route {path}.", kind="http", status=404)
 
 

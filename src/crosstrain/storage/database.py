@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, text, update
@@ -33,6 +34,22 @@ NETWORK_FILE_SYSTEMS = frozenset(
 _TERM = Prepared(select(schema.run.c.term))
 _BEGIN = Prepared(text("BEGIN"))
 _BEGIN_IMMEDIATE = Prepared(text("BEGIN IMMEDIATE"))
+_SAVEPOINT = Prepared(text("SAVEPOINT member"))
+_RELEASE = Prepared(text("RELEASE SAVEPOINT member"))
+_UNDO = Prepared(text("ROLLBACK TO SAVEPOINT member"))
+
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+"""What is done in a write transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What became of one piece of work among several."""
+
+    value: T | None = None
+    error: Exception | None = None
 
 
 class Database:
@@ -41,6 +58,7 @@ class Database:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._writer = threading.Lock()
+        self._next_writer = threading.Lock()
         self._looking = threading.Lock()
         self._lookups: Connection | None = None
         self._kept: Connection | None = None
@@ -95,7 +113,7 @@ class Database:
             Superseded: another coordinator took this database over.
             EnvironmentFault: the disk is full, the file became read-only, or the server is gone.
         """
-        with self._writer, storage_faults(self._engine), self._writing() as connection, connection.begin():
+        with self._turn(), storage_faults(self._engine), self._writing() as connection, connection.begin():
             if self._term is not None:
                 stored = _TERM.scalar(connection)
                 if stored != self._term:
@@ -104,6 +122,39 @@ class Database:
                         "another coordinator serves this run now; stop this one",
                     )
             yield connection
+
+    def write_all(self, works: Sequence[Work[T]]) -> list[Outcome[T]]:
+        """Runs several pieces of work in one transaction, one after the other: they share its fsync and its fate.
+
+        What one of them raises undoes that one alone; it is its outcome, and the others' work stays.
+
+        Raises:
+            Superseded, EnvironmentFault: as `write`; nothing of any of them was written.
+        """
+        with self.write() as connection:
+            return [self._member(connection, work) for work in works]
+
+    def _member(self, connection: Connection, work: Work[T]) -> Outcome[T]:
+        _SAVEPOINT.execute(connection)
+        try:
+            outcome = Outcome(work(connection))
+        except Exception as error:
+            if is_fault(error):
+                raise  # of the transaction, and so everybody's
+            _UNDO.execute(connection)
+            outcome = Outcome(error=error)
+        _RELEASE.execute(connection)
+        return outcome
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Writers go in turn: one that comes back at once must not overtake who waits."""
+        with self._next_writer:
+            self._writer.acquire()
+        try:
+            yield
+        finally:
+            self._writer.release()
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -279,11 +330,18 @@ def storage_faults(engine: Engine) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        if not (error.connection_invalidated or isinstance(error, OperationalError | InternalError)):
+        if not is_fault(error):
             raise
         raise EnvironmentFault(
             f"The database cannot be used: {one_line(error)}.", _HINTS[engine.dialect.name]
         ) from error
+
+
+def is_fault(error: Exception) -> bool:
+    """Whether the database's machine or the way to it refused, which ends the transaction whatever it was doing."""
+    return isinstance(error, DBAPIError) and (
+        error.connection_invalidated or isinstance(error, OperationalError | InternalError)
+    )
 
 
 def one_line(error: DBAPIError) -> str:

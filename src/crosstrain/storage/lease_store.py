@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
@@ -19,15 +20,16 @@ _contributions = schema.contributions.c
 COUNTED = tuple(state.value for state in (LeaseState.LIVE, LeaseState.CONTRIBUTED, LeaseState.MERGED))
 """States of a lease that a round can be said to have begun with."""
 
-_columns = [_leases[field.name] for field in fields(Lease)]
-_FIND = Prepared(select(*_columns).where(_leases.token == bindparam("token")))
-_IN_STATE = Prepared(select(*_columns).where(_leases.state == bindparam("state")).order_by(_leases.token))
+COLUMNS = [_leases[field.name] for field in fields(Lease)]
+"""What `lease_of` takes, in its order."""
+_FIND = Prepared(select(*COLUMNS).where(_leases.token == bindparam("token")))
+_IN_STATE = Prepared(select(*COLUMNS).where(_leases.state == bindparam("state")).order_by(_leases.token))
 _HOLDERS = Prepared(
     select(_leases.token, _leases.site, _leases.session, _leases.ttl_ms)
     .where(_leases.state == LeaseState.LIVE.value)
     .order_by(_leases.token)
 )
-_LIVE = select(*_columns).where(_leases.state == LeaseState.LIVE.value)
+_LIVE = select(*COLUMNS).where(_leases.state == LeaseState.LIVE.value)
 _LIVE_OF_SESSION = Prepared(_LIVE.where(_leases.session == bindparam("session")))
 _LIVE_OF_SITE = Prepared(_LIVE.where(_leases.site == bindparam("site")))
 _ACCEPTED = (
@@ -50,8 +52,11 @@ _ROUND_BEGUN = Prepared(
     .order_by(_leases.token)
     .limit(1)
 )
-_DRAW_TOKEN = Prepared(update(schema.run).values(next_token=schema.run.c.next_token + 1))
-_NEXT_TOKEN = Prepared(select(schema.run.c.next_token))
+_DRAW = Prepared(
+    update(schema.run)
+    .where(schema.run.c.next_token == bindparam("token"))
+    .values(next_token=schema.run.c.next_token + 1)
+)
 _ADD = Prepared(insert(schema.leases).inline())
 _END = Prepared(
     update(schema.leases)
@@ -64,10 +69,14 @@ _END = Prepared(
 )
 
 
-def next_token(connection: Connection) -> Token:
-    """Draws a fencing token; it is used up even if the lease it was for is never granted."""
-    _DRAW_TOKEN.execute(connection)
-    return Token(_NEXT_TOKEN.scalar(connection) - 1)
+def draw(connection: Connection, token: Token) -> None:
+    """Uses the next fencing token up, even if the lease it is for is never granted.
+
+    Raises:
+        IntegrityError: it is not the next one.
+    """
+    if _DRAW.execute(connection, token=token) != 1:
+        raise IntegrityError(f"Token {token} is not the next one.", "this is a bug: nothing was written")
 
 
 def add(connection: Connection, lease: Lease, reason: str) -> None:
@@ -77,11 +86,11 @@ def add(connection: Connection, lease: Lease, reason: str) -> None:
 
 def find(connection: Connection, token: Token) -> Lease | None:
     rows = _FIND.tuples(connection, token=token)
-    return _lease(rows[0]) if rows else None
+    return lease_of(rows[0]) if rows else None
 
 
 def in_state(connection: Connection, state: LeaseState) -> tuple[Lease, ...]:
-    return tuple(_lease(row) for row in _IN_STATE.tuples(connection, state=state.value))
+    return tuple(lease_of(row) for row in _IN_STATE.tuples(connection, state=state.value))
 
 
 class Holder(NamedTuple):
@@ -101,11 +110,11 @@ def holders(connection: Connection) -> list[Holder]:
 def live_of_session(connection: Connection, session: SessionId) -> Lease | None:
     """The lease a session holds; it never holds two."""
     rows = _LIVE_OF_SESSION.tuples(connection, session=session)
-    return _lease(rows[0]) if rows else None
+    return lease_of(rows[0]) if rows else None
 
 
 def live_of_site(connection: Connection, site: SiteName) -> tuple[Lease, ...]:
-    return tuple(_lease(row) for row in _LIVE_OF_SITE.tuples(connection, site=site))
+    return tuple(lease_of(row) for row in _LIVE_OF_SITE.tuples(connection, site=site))
 
 
 def end(connection: Connection, lease: Lease, state: LeaseState, reason: str, now: Instant) -> None:
@@ -211,7 +220,8 @@ def round_begun(connection: Connection, generation: Generation) -> Instant | Non
     return None if begun is None else Instant(begun)
 
 
-def _lease(row: tuple[Any, ...]) -> Lease:
+def lease_of(row: Sequence[Any]) -> Lease:
+    """The lease of a row of `COLUMNS`."""
     *values, state = row
     return Lease(*values, LeaseState(state))  # type: ignore[call-arg]
 

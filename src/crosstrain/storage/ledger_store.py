@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, Integer, bindparam, delete, func, insert, select
+from sqlalchemy import Connection, Integer, bindparam, delete, func, insert, select, update
 
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.ids import Token
-from crosstrain.domain.ledger import Change, Span
+from crosstrain.domain.ledger import Change, Span, count_blocks
 from crosstrain.errors import IntegrityError
 from crosstrain.storage import schema
 from crosstrain.storage.prepared import Prepared
@@ -34,13 +35,38 @@ _TOUCHING = Prepared(
     .where(*_IN_STATE, _spans.start == bindparam("stop"))
     .union_all(select(*_columns).where(*_IN_STATE, _spans.stop == bindparam("start")))
 )
-_REMOVE = delete(schema.spans).where(*(_IN_STATE), _spans.start == bindparam("start"), _spans.stop == bindparam("stop"))
-_REMOVE_FREE = Prepared(_REMOVE.where(_spans.token.is_(None)))
-_REMOVE_OWNED = Prepared(_REMOVE.where(_spans.token == bindparam("token")))
+_AS_IT_WAS = [_spans[name] == bindparam(f"{name}_was") for name in ("epoch", "start", "stop", "state")]
+_FREE, _OWNED = _spans.token.is_(None), _spans.token == bindparam("token_was")
+_REMOVE_FREE, _REMOVE_OWNED = (Prepared(delete(schema.spans).where(*_AS_IT_WAS, owner)) for owner in (_FREE, _OWNED))
+_REPLACE = update(schema.spans).values({name: bindparam(name) for name in ("stop", "state", "token")})
+_REPLACE_FREE, _REPLACE_OWNED = (Prepared(_REPLACE.where(*_AS_IT_WAS, owner)) for owner in (_FREE, _OWNED))
 _ADD = Prepared(insert(schema.spans).inline())
 
 PAGE = 16
 """Available spans read at a time; nearly always the first is enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFree:
+    """The first available spans of an epoch.
+
+    Attributes:
+        whole: whether they are all there are.
+    """
+
+    spans: tuple[Span, ...]
+    whole: bool
+
+    @property
+    def blocks(self) -> int:
+        return count_blocks(self.spans)
+
+
+def first_free(connection: Connection, epoch: int) -> FirstFree:
+    """A page of available spans: nearly always enough to size a grant and to make it."""
+    state = BlockState.AVAILABLE.value
+    rows = _AVAILABLE.tuples(connection, epoch=epoch, state=state, first=0, limit=PAGE)
+    return FirstFree(tuple(_span(row) for row in rows), len(rows) < PAGE)
 
 
 def available(connection: Connection, epoch: int, blocks: int) -> tuple[Span, ...]:
@@ -74,26 +100,38 @@ def neighbours(connection: Connection, spans: Sequence[Span], state: BlockState)
 
 
 def apply(connection: Connection, change: Change) -> None:
-    """Replaces the rows of a change.
+    """Replaces the rows of a change; one that begins where an old one did takes its place.
 
     Raises:
         IntegrityError: a row that the decision was based on is not as it was; the transaction must be given up.
     """
+    added = {(span.epoch, span.start): span for span in change.added}
     for span in change.removed:
-        where = {"epoch": span.epoch, "start": span.start, "stop": span.stop, "state": span.state.value}
-        if span.token is None:
-            gone = _REMOVE_FREE.execute(connection, **where)
-        else:
-            gone = _REMOVE_OWNED.execute(connection, **where, token=span.token)
-        if gone != 1:
+        if _replace(connection, span, added.pop((span.epoch, span.start), None)) != 1:
             raise IntegrityError(
                 f"The ledger row {span} is not there any more.",
                 "this is a bug: the write was given up, nothing was lost",
             )
-    for span in change.added:
+    for span in added.values():
         _ADD.execute(
             connection, epoch=span.epoch, start=span.start, stop=span.stop, state=span.state.value, token=span.token
         )
+
+
+def _replace(connection: Connection, old: Span, new: Span | None) -> int:
+    """Puts `new` where `old` was, or nothing; the number of rows that were as `old` says."""
+    was = {
+        "epoch_was": old.epoch,
+        "start_was": old.start,
+        "stop_was": old.stop,
+        "state_was": old.state.value,
+    }
+    if old.token is not None:
+        was["token_was"] = old.token
+    if new is None:
+        return (_REMOVE_FREE if old.token is None else _REMOVE_OWNED).execute(connection, **was)
+    replace = _REPLACE_FREE if old.token is None else _REPLACE_OWNED
+    return replace.execute(connection, **was, stop=new.stop, state=new.state.value, token=new.token)
 
 
 def are_available(connection: Connection, wanted: Sequence[tuple[int, int, int]]) -> tuple[Span, ...]:

@@ -65,13 +65,14 @@ class Prepared:
         dialect = connection.dialect
         known = self._compiled.get(dialect.name) or self._compile(connection)
         sql, constants, order = known
-        values = {**constants, **parameters}
+        named = {**constants, **parameters} if constants else parameters
+        values = named if order is None else [named[name] for name in order]
         cursor = connection.connection.cursor()
         try:
-            cursor.execute(sql, values if order is None else [values[name] for name in order])
+            cursor.execute(sql, values)
         except dialect.loaded_dbapi.Error as error:
             # As SQLAlchemy itself would: whoever opened the transaction knows its errors, not the driver's.
-            raise DBAPIError.instance(sql, values, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
+            raise DBAPIError.instance(sql, named, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
         return cursor
 
     def _compile(self, connection: Connection) -> tuple[str, dict[str, Any], tuple[str, ...] | None]:

@@ -22,6 +22,11 @@ _ADD_TOTALS = Prepared(
     .where(_sites.name == bindparam("site"))
     .values({_sites[name]: _sites[name] + bindparam(f"more_{name}", 0) for name in _COUNTERS})
 )
+_ADD_GRANT = Prepared(
+    update(schema.sites)
+    .where(_sites.name == bindparam("site"))
+    .values(grants=_sites.grants + 1, granted_blocks=_sites.granted_blocks + bindparam("more"))
+)
 
 RATE_MEMORY = 0.5
 """Weight of the newest phase in a site's moving average rate."""
@@ -108,6 +113,11 @@ def farewells(connection: Connection) -> dict[str, str]:
 def add_totals(connection: Connection, site: SiteName, **amounts: int) -> None:
     """Adds to a site's counters, for example `granted_blocks=5`."""
     _ADD_TOTALS.execute(connection, site=site, **{f"more_{name}": amount for name, amount in amounts.items()})
+
+
+def add_grant(connection: Connection, site: SiteName, blocks: int) -> None:
+    """Counts one more lease."""
+    _ADD_GRANT.execute(connection, site=site, more=blocks)
 
 
 def observe_phase(connection: Connection, site: SiteName, rate: float, progress_ms: float) -> None:
