@@ -26,8 +26,8 @@ from crosstrain.relay.forward import Forwarder
 from crosstrain.wire import messages
 from crosstrain.wire.blobs import Progress
 from crosstrain.wire.client import ControlClient
-from crosstrain.wire.mailbox import Control, Download, Letter, Mailbox
-from crosstrain.wire.sender import MailboxBlobs, MailboxTransport
+from crosstrain.wire.mailbox import FLOWER, Control, Download, Letter, Mailbox, Pulse
+from crosstrain.wire.sender import MailboxBlobs, MailboxTransport, Sender
 
 PATIENCE_S = 30.0
 BATCH_BYTES = 5000
@@ -273,6 +273,13 @@ def test_a_node_without_a_mailbox_says_what_to_set(tmp_path: Path) -> None:
         open_mailbox("")
     with pytest.raises(UsageError, match="There is no mailbox at"):
         open_mailbox(str(tmp_path / "nowhere"))
+
+
+def test_a_site_that_waits_for_flower_is_told_to_look_there(tmp_path: Path) -> None:
+    mailbox = Mailbox(tmp_path / "box")
+    mailbox.put_pulse(Pulse(relay="flower", beat=1, host="login1", url=FLOWER, ended=True))
+    sentence = Sender(mailbox, "alpha", CLOCK).waits_for()
+    assert sentence == "the relay on login1 ended; see whether its SuperNode and the run of the Flower app are up"
 
 
 def test_halves_of_two_versions_say_so() -> None:

@@ -62,7 +62,7 @@ def test_a_run_goes_through_a_federation_whose_supernode_is_killed(venv: Path, c
     with Run(files) as run, federation(venv, tmp_path / "federation") as nodes:
         for name in SITES:
             nodes.start_supernode(name, node_config(tmp_path, name))
-            run.fleet.start_site(name)
+            run.fleet.start_site(name, "--connect", str(PATIENCE_S))
         port = files.config.coordinator.port
         settings = f'coordinator="http://127.0.0.1:{port}" weights="inline" batch-mib=1 linger-s=10.0 stay-s=2.0'
         nodes.run(tmp_path / "app", settings)
