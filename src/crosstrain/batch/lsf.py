@@ -45,7 +45,7 @@ class LsfRow:
 
 def read_bjobs(output: Output, given: Sequence[str] = ()) -> Listing[LsfRow]:
     """Reads bjobs: its default table, or `-o` columns with a header, or without one as far as they can be told."""
-    table = read_table(output.stdout, _NAMES, _guess, given=given, error=_is_message)
+    table = read_table(output.stdout, _NAMES, _guess, given=given, error=_is_message, aligned=True)
     rows: list[LsfRow] = []
     problems = list(table.problems)
     for line in table.rows:

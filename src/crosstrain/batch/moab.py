@@ -9,7 +9,7 @@ from crosstrain.batch.printed import Output, clean
 from crosstrain.batch.readings import Failure, Listing, Problem, Retry, Scope
 from crosstrain.batch.times import duration_s
 
-_JOB = re.compile(r"job '?([\w.\[\]-]+)'? requires (\d+) proc(?:essor)?s? for +([\d:]+)", re.IGNORECASE)
+_JOB = re.compile(r"job '?([\w.\[\]-]+)'? requires (\d+) proc(?:essor)?s? for +(\S+)", re.IGNORECASE)
 _START = re.compile(r"start in +(-?)([\d:]+) +on +(\S.*\S)", re.IGNORECASE)
 _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 

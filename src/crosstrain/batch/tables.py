@@ -62,6 +62,7 @@ def read_table(
     given: Sequence[str] = (),
     delimiter: str | None = None,
     error: Callable[[str], bool] = lambda _line: False,
+    aligned: bool = False,
 ) -> Table:
     """Reads a table.
 
@@ -70,11 +71,12 @@ def read_table(
         guess: names the columns where there is neither a header nor `given`.
         given: canonical columns of an output without a header.
         error: lines that are messages of the program.
+        aligned: cells without a delimiter begin under their header, and may be empty.
     """
     lines = [(number, line[:LONGEST_LINE]) for number, line in numbered_lines(text)]
     problems = [Problem(number, line.strip(), "a message, not a row") for number, line in lines if error(line)]
     lines = [(number, line) for number, line in lines if not error(line) and not _DATE.fullmatch(line.strip())]
-    reader = _Reader(names, delimiter or _delimiter([line for _, line in lines]), tuple(given))
+    reader = _Reader(names, delimiter or _delimiter([line for _, line in lines]), tuple(given), aligned)
     rows: list[Line] = []
     bare: list[tuple[int, str, list[str], str | None]] = []
     cluster = None
@@ -115,9 +117,10 @@ def _delimiter(lines: Sequence[str]) -> str | None:
 class _Reader:
     """Splits lines into cells, knowing the header once it was seen."""
 
-    def __init__(self, names: Mapping[str, str], delimiter: str | None, given: tuple[str, ...]) -> None:
+    def __init__(self, names: Mapping[str, str], delimiter: str | None, given: tuple[str, ...], aligned: bool) -> None:
         self._names = names
         self._delimiter = delimiter
+        self._aligned = aligned
         self._pattern: re.Pattern[str] | None = None
         self._spans: list[tuple[int, int]] = []
         self.columns = given
@@ -141,6 +144,9 @@ class _Reader:
                 self._names.get(word.lower(), word.lower())
                 for word in (line[first:last].strip() for first, last in self._spans)
             )
+        elif self._delimiter is None and self._aligned:
+            starts = [found.start() for found in re.finditer(r"\S+", line)]
+            self._spans = list(zip(starts, [*starts[1:], LONGEST_LINE], strict=True))
         elif self._delimiter is None:
             self._pattern = _row_pattern(self.columns)
 

@@ -32,6 +32,8 @@ WALLTIME_EXIT = -29
 _JOB = re.compile(r"Job Id: *(\S+)", re.IGNORECASE)
 _PAIR = re.compile(r"\s+([\w.]+) = ?(.*)")
 _ID = re.compile(r"\d+(?:\[[\d,-]*\])?(?:\.[\w.-]+)?")
+_JSON_GROUP = re.compile(r'"(\w+)"\s*:\s*\{([^{}]*)\}')
+_JSON_PAIR = re.compile(r'"([\w.]+)"\s*:\s*"?([^"{}\n,][^"\n]*?)"?\s*(?:,|\n|$)')
 _JSON_JOB = re.compile(r'"(\d+(?:\[[\d,-]*\])?\.[\w.-]+)"\s*:\s*(?=\{)')
 
 
@@ -74,11 +76,12 @@ def read_full(output: Output, zone: tzinfo | None = None, now: datetime | None =
 def _pbs_row(job: str, attributes: Mapping[str, str], zone: tzinfo | None, now: datetime | None) -> PbsRow:
     word = attributes.get("job_state", "")
     state = STATES.get(word, JobState.UNKNOWN)
-    status = attributes.get("Exit_status", "")
+    status = attributes.get("Exit_status", attributes.get("exit_status", ""))
     code = int(status) if re.fullmatch(r"-?\d+", status) else None
     if state is JobState.COMPLETED and code is not None and code != 0:
         state = JobState.TIMEOUT if code == WALLTIME_EXIT else JobState.FAILED
-    nodes = attributes.get("Resource_List.nodect", "")
+    nodes = attributes.get("Resource_List.nodect", attributes.get("Resource_List.nodes", "")).partition(":")[0]
+    limit = attributes.get("Resource_List.walltime", "")
 
     def when(name: str) -> Timestamp | None:
         return timestamp(attributes.get(name, ""), zone, now)
@@ -97,7 +100,7 @@ def _pbs_row(job: str, attributes: Mapping[str, str], zone: tzinfo | None, now: 
         eligible=when("etime"),
         start=when("stime") or when("start_time"),
         end=when("obittime") or when("comp_time"),
-        time_limit_s=duration_s(attributes.get("Resource_List.walltime", "")),
+        time_limit_s=int(limit) if limit.isdecimal() else duration_s(limit),
         elapsed_s=duration_s(attributes.get("resources_used.walltime", "")),
         reason=attributes.get("comment"),
     )
@@ -139,11 +142,12 @@ def _json_jobs(text: str) -> Iterator[tuple[int, str, dict[str, str]]]:
 def _json_pieces(text: str) -> Iterator[tuple[int, str, dict[str, str]]]:
     places = list(_JSON_JOB.finditer(text))
     for place, following in zip_longest(places, places[1:]):
-        piece = text[place.end() : following.start() if following else len(text)]
-        attributes = dict(re.findall(r'"([\w.]+)"\s*:\s*"?([^"{}\n,][^"\n]*?)"?,?\s*\n', piece))
-        resources = re.search(r'"Resource_List"\s*:\s*\{([^}]*)\}', piece)
-        for name, value in re.findall(r'"(\w+)"\s*:\s*"?([^",\n]+)', resources[1] if resources else ""):
-            attributes[f"Resource_List.{name}"] = value
+        # The environment of the job comes last, and is what is broken.
+        piece = text[place.end() : following.start() if following else len(text)].partition('"Variable_List"')[0]
+        attributes: dict[str, str] = {}
+        for group, members in _JSON_GROUP.findall(piece):
+            attributes |= {f"{group}.{name}": value for name, value in _JSON_PAIR.findall(members)}
+        attributes |= dict(_JSON_PAIR.findall(_JSON_GROUP.sub("", piece)))
         yield text.count("\n", 0, place.start()) + 1, place[1], attributes
 
 

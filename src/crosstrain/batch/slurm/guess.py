@@ -14,6 +14,8 @@ from crosstrain.batch.slurm.job_rows import CODES, MEANING, is_job_id, is_step, 
 from crosstrain.batch.times import UNSET, Timestamp, duration_s, is_unlimited, timestamp
 
 _CAMEL = re.compile(r"\(?[A-Z][a-z]+(?:[A-Z]\w*)?[\w, :]*\)?")
+_WHERE = re.compile(r"\([A-Z]\w+.*\)|[A-Za-z][\w.-]*\d(?:,.*)?|[A-Za-z][\w.-]*\[[\d,-]+\].*")
+"""NODELIST(REASON)."""
 _NO_LIMIT = ("not_set", "invalid", "partition_limit")
 Cells = Sequence[Sequence[str]]
 
@@ -184,6 +186,12 @@ def _name_reason(rows: Cells, names: list[str]) -> None:
     bare = [index for index in found if not any(cell.startswith("(") for cell in _column(rows, index))]
     for index in (bare or found)[:1]:
         names[index] = "reason"
+    if not found:
+        places = _free(
+            rows, names, lambda cells: all(_WHERE.fullmatch(cell) for cell in cells) and "(" in "".join(cells)
+        )
+        for index in places[:1]:
+            names[index] = "where"
 
 
 def _name_nodes(rows: Cells, names: list[str]) -> None:

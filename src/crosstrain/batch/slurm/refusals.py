@@ -35,6 +35,7 @@ _SENTENCES: tuple[tuple[str, str, Retry, Scope], ...] = (
     ("no eligible clusters", "cluster_unreachable", _M, _SITE),
     ("could not establish a configuration source", "no_config", _N, _SITE),
     ("unable to process configuration file", "no_config", _N, _SITE),
+    ("resolve_ctls_from_dns_srv", "no_config", _N, _SITE),
     ("unable to establish configuration source", "no_config", _N, _SITE),
     ("munge encode failed", "authentication", _L, _SITE),
     ("protocol authentication error", "authentication", _L, _SITE),
