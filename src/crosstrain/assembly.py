@@ -357,7 +357,9 @@ def open_site(
     weights = way if site.blobs is None else Way(site.blobs, name, clock, entropy.random, wait)
 
     def begin_heartbeat(session: SessionId, interval_ms: int) -> None:
-        api = SiteApi(way.control(), FOREVER_S)
+        control = way.control()
+        control.rtt_ms = parts.api.rtt_ms  # a slow way is known since the registration
+        api = SiteApi(control, FOREVER_S)
         beats = Heartbeat(api, session, interval_ms, board, entropy.random())
         ends.extend((beats.stop, api.close))
         beats.start()
