@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from crosstrain.coordinator.http_server import HttpServer
 
 
 async def empty(_request: Request) -> Response:
@@ -18,4 +20,5 @@ async def empty(_request: Request) -> Response:
 app = Starlette(routes=[Route("/v1/sessions/{session}/beat", empty, methods=["POST"])])
 
 if __name__ == "__main__":
-    uvicorn.run(app, port=int(sys.argv[1]), log_config=None, access_log=False, timeout_keep_alive=75)
+    with socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=1024) as listener:
+        HttpServer(app).run(listener)

@@ -14,7 +14,8 @@ from typing import Any, Self
 
 PROCESSES = 2
 CONNECTIONS = 8
-"""Of each process."""
+"""Of each process; each has one request on its way at a time."""
+CLIENTS = PROCESSES * CONNECTIONS
 
 
 def request(path: str, document: dict[str, Any]) -> bytes:
