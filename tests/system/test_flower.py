@@ -19,8 +19,8 @@ from crosstrain.flower.app_directory import write_app
 pytestmark = pytest.mark.system
 
 SITES = ("alpha", "beta")
-ROUNDS = 3
-PATIENCE_S = 120.0
+ROUNDS = 2
+PATIENCE_S = 240.0
 """For a few messages, each of which waits for polls of seconds and starts of processes, on a busy machine."""
 LEASE = "heartbeat_s = 2.0\nttl_floor_s = 40.0\njoin_patience_s = 20.0"
 

@@ -13,8 +13,8 @@ from flwr.serverapp import ServerApp
 from crosstrain.clock import SystemClock, pause
 from crosstrain.flower.app_directory import RunSettings, check_release, installed_release
 from crosstrain.flower.carrier import Carrier, await_coordinator
+from crosstrain.flower.grid import GridExchange
 from crosstrain.flower.office import Office
-from crosstrain.flower.records import GridExchange
 from crosstrain.relay.opening import open_forwarding
 from crosstrain.wire.mailbox import Mailbox
 
