@@ -215,6 +215,29 @@ def test_accounting_tells_waits_and_ends(slurm_accounting: Lab, tmp_path: Path) 
     assert accounting.usage_ratio(found) is not None
 
 
+def test_job_that_left_the_queue_is_known_to_accounting_or_unknown(
+    slurm_accounting: Lab, snellius: Cluster, tmp_path: Path
+) -> None:
+    # A squeue that has forgotten everything, as Slurm's does five minutes after a job's end.
+    forgetful = tmp_path / "bin"
+    forgetful.mkdir()
+    (forgetful / "squeue").write_text("#!/bin/sh\n", encoding="utf-8")
+    (forgetful / "squeue").chmod(0o755)
+
+    def states(cluster: Cluster, job_id: str) -> JobState:
+        environment = cluster.environment | {"PATH": f"{forgetful}:{cluster.environment['PATH']}"}
+        return BatchSystem(Slurm(), environment=environment).states([job_id])[0][job_id]
+
+    accounted = slurm_accounting.clusters["snellius"]
+    job_id = submitted(accounted, job("plan3-a-1", tmp_path, "exit 3"), tmp_path)
+    wait_for(accounted, job_id, JobState.FAILED)
+    until(lambda: states(accounted, job_id) is JobState.FAILED, "accounting does not know the job")
+    assert states(accounted, "999999") is JobState.UNKNOWN
+    job_id = submitted(snellius, job("plan3-a-2", tmp_path, "true"), tmp_path)
+    wait_for(snellius, job_id, JobState.COMPLETED)
+    assert states(snellius, job_id) is JobState.UNKNOWN
+
+
 def test_limits_of_accounts_and_qos_are_read_and_refuse(slurm_accounting: Lab, tmp_path: Path) -> None:
     cluster = slurm_accounting.clusters["lumi"]
     system = cluster.system()

@@ -1,7 +1,7 @@
 """What a batch system must be able to say: argv builders and parsers, without I/O.
 
 `scheduler.BatchSystem` runs the commands; the suite in tests/batch holds for every adapter. A batch system has what it has:
-`probe` and `plan` raise `NotOffered` where there is no such command, and the caller goes on with what is left.
+`probe` and `ended` raise `NotOffered` where there is no such command, and the caller goes on with what is left.
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ class Adapter(Protocol):
         ...
 
     def read_jobs(self, output: Output) -> Listing[JobRow]: ...
+
+    def ended(self, ids: Sequence[str]) -> list[str]:
+        """Rows of jobs that `jobs` has forgotten, from accounting. Raises NotOffered."""
+        ...
+
+    def read_ended(self, output: Output) -> Listing[JobRow]: ...
 
     def queue(self, user: str | None) -> list[str]:
         """All visible jobs, or those of a user."""

@@ -6,11 +6,12 @@ rate limit in silence. No command is repeated here; what may be asked again, and
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from crosstrain.batch.adapter import Adapter
+from crosstrain.batch.adapter import Adapter, NotOffered
 from crosstrain.batch.command import DeadlinePassed, run
 from crosstrain.batch.environment import client_environment, submission_environment
 from crosstrain.batch.job import Job, Shape
@@ -61,10 +62,21 @@ class BatchSystem:
         return self.adapter.read_submit(self._run(command, submission_environment(self._environment)))
 
     def states(self, ids: Sequence[str]) -> tuple[dict[str, JobState], Listing[JobRow]]:
-        """The state of each job, UNKNOWN for one that is not listed, and the rows."""
+        """The state of each job and the rows it comes from; jobs that left the queue are looked up in accounting.
+
+        UNKNOWN is a job that neither knows: forgotten, private, never there, or nobody answered.
+        """
         listing = self.adapter.read_jobs(self.ask(self.adapter.jobs(ids)))
         found = {row.job_id: row.state for row in listing.rows}
-        return {job: found.get(job, JobState.UNKNOWN) for job in ids}, listing
+        rows = listing.rows
+        if missing := [job for job in ids if found.get(job, JobState.UNKNOWN) is JobState.UNKNOWN]:
+            with contextlib.suppress(NotOffered):
+                ended = self.adapter.read_ended(self.ask(self.adapter.ended(missing)))
+                # The last row of a requeued job is its newest incarnation.
+                found |= {row.job_id: row.state for row in ended.rows}
+                rows += ended.rows
+        states = {job: found.get(job, JobState.UNKNOWN) for job in ids}
+        return states, Listing(rows, listing.problems, listing.failure)
 
     def queue(self, user: str | None = None) -> Listing[JobRow]:
         """All jobs that this account may see, or those of a user."""

@@ -85,6 +85,12 @@ class Local:
         failure = Failure("unknown", Retry.MAYBE, Scope.SITE, output.stderr.strip() or None) if failed else None
         return Listing(tuple(rows), tuple(problems), failure)
 
+    def ended(self, ids: Sequence[str]) -> list[str]:
+        raise NotOffered(f"no job is forgotten (asked for {len(ids)} more)")
+
+    def read_ended(self, output: Output) -> Listing[JobRow]:
+        return self.read_jobs(output)
+
     def queue(self, user: str | None) -> list[str]:  # noqa: ARG002 one user is all there is
         return [*self._client("jobs"), "--live"]
 

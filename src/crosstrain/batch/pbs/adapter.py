@@ -40,6 +40,12 @@ class Pbs:
         found = read_full(output, UTC)
         return Listing(tuple(each.row for each in found.rows), found.problems, found.failure)
 
+    def ended(self, ids: Sequence[str]) -> list[str]:
+        raise NotOffered(f"qstat -x tells of jobs that ended (asked for {len(ids)} more)")
+
+    def read_ended(self, output: Output) -> Listing[JobRow]:
+        return self.read_jobs(output)
+
     def queue(self, user: str | None) -> list[str]:
         return ["qstat", "-f", *(["-u", user] if user else [])]
 

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from crosstrain.batch.job import Job, Shape, script
 from crosstrain.batch.printed import Output
 from crosstrain.batch.readings import JobRow, Listing, Probe, Submission
-from crosstrain.batch.slurm import queue
+from crosstrain.batch.slurm import accounting, queue
 from crosstrain.batch.slurm.submission import read_probe, read_submission
 
 
@@ -44,6 +44,12 @@ class Slurm:
 
     def read_jobs(self, output: Output) -> Listing[JobRow]:
         return self.read_queue(output)
+
+    def ended(self, ids: Sequence[str]) -> list[str]:
+        return accounting.accounting_command(0, jobs=ids)
+
+    def read_ended(self, output: Output) -> Listing[JobRow]:
+        return accounting.read_accounting(output, UTC, given=accounting.COLUMNS)
 
     def queue(self, user: str | None) -> list[str]:
         return queue.queue_command(user=user, states=("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING"))
