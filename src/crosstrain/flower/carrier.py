@@ -28,7 +28,7 @@ LIST_EVERY_S = 3.0
 ANSWER_S = 2.0
 """How long a node's next message is held back for the coordinator's answer; one that comes later is in the one after."""
 REST_S = 5.0
-"""Before a node that failed gets another message."""
+"""Before a node that failed, or a SuperLink that took no message, gets another one."""
 STATUS_EVERY_S = 10.0
 STATUS_PATIENCE_S = 10.0
 STATUS = Control(method="GET", path="/v1/status")
@@ -111,6 +111,7 @@ class Carrier:
             late = now - node.replied_at >= ANSWER_S
             if node.message is None and now >= node.due_at and (late or not node.desk.answering):
                 node.message = self._exchange.send(number, *node.desk.delivery())
+                node.due_at = now + REST_S if node.message is None else now
         self._office.tidy({digest for node in self._nodes.values() for digest in node.desk.wanted})
         self._ask_status(now)
         return PULL_EVERY_S
