@@ -13,7 +13,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
@@ -32,6 +32,9 @@ class Section(BaseModel):
     """Base of all sections: immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
+
+
+S = TypeVar("S", bound=Section)
 
 
 class RunSection(Section):
@@ -271,7 +274,7 @@ class RunConfig(Section):
                 f"{name!r} cannot be a site's name.",
                 "letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 64 characters",
             )
-        return SiteSection.model_validate({**self.site.model_dump(), **self.sites.get(name, {})})
+        return _strictly(SiteSection, {**self.site.model_dump(), **self.sites.get(name, {})})
 
     @property
     def total_steps(self) -> int:
@@ -307,9 +310,15 @@ def load_run(path: Path) -> RunConfig:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not valid TOML: {error}.", "see docs/reference/run-file.md") from error
     try:
-        return RunConfig.model_validate(document)
+        return _strictly(RunConfig, document)
     except ValidationError as error:
         raise UsageError(_explain(path, error), "every key is described in docs/reference/run-file.md") from None
+
+
+def _strictly(section: type[S], document: dict[str, Any]) -> S:
+    """A section of the types that it declares: "60" is no number and 1 no truth value. By way of JSON, in which a list may be
+    a tuple and a whole number a float, as in TOML."""
+    return section.model_validate_json(json.dumps(document, default=str), strict=True)
 
 
 def _explain(path: Path, error: ValidationError) -> str:

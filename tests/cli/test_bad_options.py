@@ -53,6 +53,10 @@ def test_a_name_that_cannot_be_a_directory_is_refused_before_one_is_made(name: s
         ("[inner]\nlr = inf\n", "inner.lr"),
         ("[sites.north]\nranks = -3\n", "sites.north.ranks"),
         ("[sites.north]\nrank = 3\n", "sites.north.rank: unknown key; did you mean ranks?"),
+        ('[run]\nrounds = "60"\n', "run.rounds: Input should be a valid integer, found '60'"),
+        ("[run]\nrounds = 60.0\n", "run.rounds: Input should be a valid integer, found 60.0"),
+        ("[run]\nseed = true\n", "run.seed: Input should be a valid integer, found True"),
+        ('[sites.north]\nmargin_s = "60"\n', "sites.north.margin_s: Input should be a valid number, found '60'"),
     ],
 )
 def test_a_wrong_key_is_named_in_full(text: str, said: str, tmp_path: Path) -> None:

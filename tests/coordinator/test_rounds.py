@@ -341,14 +341,28 @@ def test_saved_phase_goes_on_under_a_new_lease_of_the_same_blocks(world: World) 
 
 
 def test_saved_phase_takes_the_place_of_another_lease(world: World) -> None:
-    (alpha,) = world.begin("alpha")
+    alpha, beta = world.begin("alpha", "beta")
+    beta.work(max_blocks=2)
+    saved = alpha.work(max_blocks=2)
+    alpha.release()
+    beta.release()
     alpha.work(max_blocks=1)
     alpha.holds = None
-    saved = {"token": 9, "generation": 0, "global_step": 0, "spans": [[0, 2, 4]], "ttl_ms": 1}
     reply = alpha.ask(resume=saved)
     assert (reply["work"], reply["lease"]["spans"]) == ("resume", [[0, 2, 4]])
     assert world.counts()[BlockState.LEASED] == 2
     assert world.audit().problems == ()
+
+
+@pytest.mark.parametrize("change", [{"token": 9}, {"token": 2}])
+def test_saved_phase_of_another_sites_lease_is_not_resumed(world: World, change: dict[str, int]) -> None:
+    alpha, beta = world.begin("alpha", "beta")
+    saved = alpha.work(max_blocks=2)
+    beta.work(max_blocks=1)
+    alpha.release()
+    beta.release()
+    assert world.site("alpha").ask(resume={**saved, **change})["work"] == "adopt"
+    assert world.site("alpha").ask(resume=saved)["work"] == "resume"
 
 
 def test_saved_phase_whose_blocks_are_gone_is_not_resumed(world: World) -> None:

@@ -13,10 +13,10 @@ from crosstrain.domain import lease as lease_rules
 from crosstrain.domain import outer_round
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.generation import is_finished
-from crosstrain.domain.ids import Generation, Instant
+from crosstrain.domain.ids import Generation, Instant, Token
 from crosstrain.domain.lease import GrantSize
 from crosstrain.domain.verdict import Verdict
-from crosstrain.storage import ledger_store
+from crosstrain.storage import lease_store, ledger_store
 from crosstrain.storage.asking import Asking
 from crosstrain.storage.ledger_store import FirstFree
 from crosstrain.wire import messages
@@ -90,6 +90,9 @@ class LazyView:
         saved = self.request.resume
         if saved is None or self.current is None or saved.generation != self.current:
             return 0
+        before = lease_store.find(self.connection, Token(saved.token))
+        if before is None or (before.site, before.generation) != (self.asking.site, saved.generation):
+            return 0  # whatever was trained there, it was not under a lease of this site
         available = ledger_store.are_available(self.connection, saved.spans)
         return sum(stop - start for _, start, stop in saved.spans) if available else 0
 
