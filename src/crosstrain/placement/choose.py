@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 
-from crosstrain.domain.ids import Instant
+from crosstrain.domain.ids import Instant, SiteName
 from crosstrain.placement import explain
 from crosstrain.placement.chain import MOST_JOBS, Chains, Curve
 from crosstrain.placement.draws import FEW, MANY, draws
 from crosstrain.placement.finish import effective_rate, finish_by_curves, finish_by_rounds
 from crosstrain.placement.offer import Demand, JobState, Option, SiteOffer
 from crosstrain.placement.plan import Alternative, Finish, Plan, Role, SitePlan, mean, next_items
-from crosstrain.placement.shape import HOUR_S
+from crosstrain.placement.shape import HOUR_S, Shape
 
 HORIZON_S = 60 * 24 * HOUR_S
 """How far a plan looks."""
@@ -92,14 +92,25 @@ def make_plan(run: str, demand: Demand, sites: Sequence[SiteOffer], now: Instant
         previous: the plan before this one; its shapes are kept unless another is clearly better.
     """
     search = _Search(demand, sites, now)
+    tried, chosen = _choose(search, previous)
+    return _describe(run, search, tried, chosen)
+
+
+def choose_shapes(demand: Demand, sites: Sequence[SiteOffer], now: Instant) -> dict[SiteName, Shape]:
+    """The shapes that `make_plan` would choose, without the rest of a plan; sites without options are left out."""
+    _, chosen = _choose(_Search(demand, sites, now), None)
+    return {sites[index].name: choice.option.shape for index, choice in chosen.items()}
+
+
+def _choose(search: _Search, previous: Plan | None) -> tuple[dict[int, list[_Choice]], dict[int, _Choice]]:
+    """Site -> all its options, and site -> the chosen one."""
     tried = {
         index: [search.choice(index, option) for option in site.options]
-        for index, site in enumerate(sites)
+        for index, site in enumerate(search.sites)
         if site.options
     }
     chosen = _settle(search, tried, _first(tried))
-    chosen = _keep_what_is_as_good(search, tried, chosen, previous)
-    return _describe(run, search, tried, chosen)
+    return tried, _keep_what_is_as_good(search, tried, chosen, previous)
 
 
 def _first(tried: Mapping[int, Sequence[_Choice]]) -> dict[int, _Choice]:

@@ -1,0 +1,109 @@
+"""What becomes of a choice of shapes when the true waits happen: the plan's own chain, with truth in place of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from crosstrain.placement.chain import Curve
+from crosstrain.placement.finish import finish_by_rounds
+from crosstrain.placement.offer import Demand
+from crosstrain.placement.shape import HOUR_S, Shape
+from crosstrain.simulation.campaign.truth import Truth
+
+MOST_JOBS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A site of a campaign.
+
+    Attributes:
+        truth: its queue.
+        tokens_per_s: shape -> speed of a job.
+        startup_s, tail_s: of each job, without training.
+    """
+
+    truth: Truth
+    tokens_per_s: Mapping[Shape, float]
+    startup_s: float = 0.0
+    tail_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Realised:
+    """One campaign that happened.
+
+    Attributes:
+        finish_s: seconds from its start until all tokens are trained; infinite if the jobs did not train them.
+        node_hours: charged until then.
+        wasted: node-hours of them in which nothing was trained.
+        first_start_s: of each site, seconds from the start of the campaign.
+    """
+
+    finish_s: float
+    node_hours: float
+    wasted: float
+    first_start_s: tuple[float, ...]
+
+
+def realise(
+    places: Sequence[Place],
+    chosen: Sequence[tuple[Shape, int] | None],
+    demand: Demand,
+    begins_s: float,
+    horizon_s: float,
+    together: bool = False,
+) -> Realised:
+    """Plays a campaign.
+
+    Args:
+        chosen: shape and depth of each site, None leaves it out.
+        begins_s: when it begins, in the time of the truths.
+        together: nobody trains before the last site can begin; jobs are submitted anew then and begin at once.
+    """
+    pairs = [(place, what) for place, what in zip(places, chosen, strict=True) if what is not None]
+    first = [place.truth.wait_s(what[0], begins_s) for place, what in pairs]
+    held_s = max(first, default=0.0) if together else None
+    chains = [_chain(place, *what, begins_s, horizon_s, held_s) for place, what in pairs]
+    finish_s = finish_by_rounds(chains, demand)
+    hours = sum(_charged(curve, what[0], place, finish_s) for curve, (place, what) in zip(chains, pairs, strict=True))
+    trained = sum(
+        what[0].nodes * max(0.0, min(end, finish_s) - begin) / HOUR_S
+        for curve, (_, what) in zip(chains, pairs, strict=True)
+        for begin, end in zip(curve.begins, curve.ends, strict=True)
+    )
+    return Realised(finish_s, hours, hours - trained, tuple(first))
+
+
+def _chain(place: Place, shape: Shape, depth: int, begins_s: float, horizon_s: float, held_s: float | None) -> Curve:
+    """As `placement.chain` plays it, with the wait of the moment at which each job is submitted."""
+    curve, starts, free_at, trained = Curve(limit_s=horizon_s), [], 0.0, 0.0
+    rate = place.tokens_per_s[shape]
+    for number in range(MOST_JOBS):
+        if number == 0 and held_s is not None:
+            start = held_s
+        else:
+            asked = free_at if depth == 0 else (starts[number - depth] if number >= depth else 0.0)
+            start = max(free_at, asked + place.truth.wait_s(shape, begins_s + asked))
+        if start >= horizon_s:
+            break
+        starts.append(start)
+        free_at = start + shape.walltime_s
+        begin, end = start + place.startup_s, free_at - place.tail_s
+        if end > begin:
+            curve.begins.append(begin)
+            curve.ends.append(end)
+            curve.rates.append(rate)
+            curve.done.append(trained)
+            trained += rate * (end - begin)
+    return curve
+
+
+def _charged(curve: Curve, shape: Shape, place: Place, finish_s: float) -> float:
+    """Node-hours from the start of each job to its end, or to the finish."""
+    spans = (
+        min(end + place.tail_s, finish_s) - (begin - place.startup_s)
+        for begin, end in zip(curve.begins, curve.ends, strict=True)
+    )
+    return shape.nodes * sum(max(0.0, span) for span in spans) / HOUR_S
