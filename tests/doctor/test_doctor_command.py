@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from crosstrain.assembly import listen
 from crosstrain.cli.main import app
 from crosstrain.demo.prepare import free_port
-from crosstrain.doctor.examine import proxy_for
 from crosstrain.doctor.probe_network import without_credentials
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -200,24 +199,6 @@ def test_the_text_ends_with_the_way_and_the_table(coordinator: tuple[World, int]
 def test_without_an_address_it_says_what_it_needs() -> None:
     found = CliRunner().invoke(app, ["doctor"])
     assert str(found.exception).startswith("doctor needs to know the coordinator.")
-
-
-@pytest.mark.parametrize(
-    ("url", "variables", "expected"),
-    [
-        ("http://a.example", {"HTTP_PROXY": "proxy:3128"}, "http://proxy:3128"),
-        ("https://a.example", {"HTTP_PROXY": "http://proxy:3128"}, None),
-        ("https://a.example", {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": ".example"}, None),
-        ("https://a.example", {"ALL_PROXY": "http://proxy:3128"}, "http://proxy:3128"),
-        ("https://u:p@a.example:8443", {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "b.example"}, "http://proxy:1"),
-    ],
-)
-def test_the_environment_names_the_proxy(
-    url: str, variables: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert proxy_for(url) == expected
 
 
 def test_credentials_are_not_shown() -> None:

@@ -23,7 +23,7 @@ PROXY = "http://proxy.example.org:3128"
 GOOD = Answer(URL, coordinator=True, status=200, seconds=0.1, run="first", version="0.1.0", protocol=PROTOCOL)
 DOWN = Answer(URL, error="ConnectTimeout")
 PULSE = Pulse(relay="1", beat=4, host="login1", url=URL)
-MACHINE = Machine("node7", 64, None, "Slurm job 12", ("sbatch",), ("reno", "cubic", "bbr"), ())
+MACHINE = Machine("node7", 64, None, "Slurm job 12", ("sbatch",), True, ("reno", "cubic", "bbr"), ())
 DISK = Disk("coordinator.dir", "/data/run", "ext4", "/data", 900 * GB, 10**7, True)
 
 
@@ -43,8 +43,8 @@ def test_a_good_machine_is_ok() -> None:
 @pytest.mark.parametrize(
     ("change", "name", "level"),
     [
-        ({"congestion": ("reno", "cubic")}, "congestion control", Level.WARN),
-        ({"congestion": None}, "congestion control", Level.UNKNOWN),
+        ({"bbr": False, "congestion": ("reno", "cubic")}, "congestion control", Level.WARN),
+        ({"bbr": False, "congestion": None}, "congestion control", Level.UNKNOWN),
         ({"missing": ("torch",)}, "trainer", Level.WARN),
         ({"processes": 100}, "processes", Level.WARN),
         ({"schedulers": ()}, "scheduler", Level.OK),
@@ -119,9 +119,9 @@ def test_an_answer_is_judged_by_who_gave_it(answer: Answer, level: Level, words:
         (judge_network.judge_held(replace(GOOD, held=True, silent_s=3)), Level.OK, "stays"),
         (judge_network.judge_held(replace(GOOD, held=False, silent_s=3)), Level.OK, "silent for 3 s is cut"),
         (judge_network.judge_held(GOOD), Level.UNKNOWN, "not tried"),
-        (judge_network.judge_bodies(Bodies(16 * MIB, rate=5e6), 16 * MIB), Level.OK, "16 MiB pass at 5.0 MB/s"),
-        (judge_network.judge_bodies(Bodies(MIB, 4 * MIB, "HTTP 413"), 16 * MIB), Level.WARN, "4 MiB do not (HTTP 413)"),
-        (judge_network.judge_bodies(Bodies(0, MIB >> 2, "HTTP 413"), 16 * MIB), Level.FAIL, "0 MiB pass"),
+        (judge_network.judge_bodies(Bodies(16 * MIB, rate=5e6)), Level.OK, "16 MiB pass at 5.0 MB/s"),
+        (judge_network.judge_bodies(Bodies(MIB, 4 * MIB, "HTTP 413")), Level.WARN, "4 MiB do not (HTTP 413)"),
+        (judge_network.judge_bodies(Bodies(0, MIB >> 2, "HTTP 413")), Level.FAIL, "0 MiB pass"),
         (judge_network.judge_ranged(Ranged(206, "bytes 0-9/10", 10, 5e6)), Level.OK, "honoured (bytes 0-9/10)"),
         (judge_network.judge_ranged(Ranged(200)), Level.FAIL, "HTTP 200 came"),
         (judge_network.judge_ranged(Ranged()), Level.UNKNOWN, "no generation yet"),

@@ -25,8 +25,8 @@ from crosstrain.relay.relay import CLEAN_EVERY_S, Relay
 from crosstrain.wire import messages
 from crosstrain.wire.blobs import Progress
 from crosstrain.wire.client import ControlClient
-from crosstrain.wire.mailbox import Control, Letter, Mailbox, Nothing, Upload
-from crosstrain.wire.sender import MailboxBlobs, MailboxTransport
+from crosstrain.wire.mailbox import Answer, Control, Letter, Mailbox, Moving, Nothing, Upload
+from crosstrain.wire.sender import MailboxBlobs, MailboxTransport, Sender
 
 DATA = bytes(range(251)) * 40
 DIGEST = Digest(hashlib.sha256(DATA).hexdigest())
@@ -425,6 +425,41 @@ def test_a_link_in_the_outgoing_directory_is_not_followed(bench: Bench) -> None:
 
     drive(bench, failed)
     assert bench.shelf.moved == []
+
+
+def test_a_site_whose_relay_dies_in_the_middle_of_a_transfer_says_so(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    sender = Sender(bench.mailbox, "north", clock)
+    bench.relay(clock).step()
+    sender.send(Upload(digest=DIGEST), 1e6)
+    moving = Moving(done=5, total=10)
+    bench.mailbox.box("north").put_answer(Answer(number=1, content=moving), "r1")
+    for _ in range(60):
+        assert sender.answer() == moving
+        clock.advance(1000)
+    said = [record.message for record in caplog.records if record.name == "crosstrain.wire.sender"]
+    assert [sentence.partition(" for ")[0] for sentence in said] == [
+        "waiting",
+        "the relay on login1 has shown no sign of life",
+    ]
+    letter = bench.mailbox.box("north").letter()
+    assert letter is not None and (letter.number, letter.renewed) == (1, 1)
+
+
+def test_a_mailbox_that_is_away_for_a_while_is_waited_for(bench: Bench) -> None:
+    sender = Sender(bench.mailbox, "north", ManualClock())
+    hidden = bench.mailbox.directory.with_name("hidden")
+    bench.mailbox.directory.rename(hidden)
+    sender.send(Upload(digest=DIGEST), 60)
+    assert sender.answer() is None
+    assert "cannot be written" in sender.waits_for()
+    hidden.rename(bench.mailbox.directory)
+    assert sender.answer() is None
+    letter = bench.mailbox.box("north").letter()
+    assert letter is not None and letter.content == Upload(digest=DIGEST)
+    assert sender.waits_for().startswith("no relay was ever at")
 
 
 def test_the_newer_of_two_relays_serves(bench: Bench) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from crosstrain.clock import Clock
 from crosstrain.config import RunConfig
@@ -17,7 +16,8 @@ from crosstrain.doctor.observations import Box
 from crosstrain.doctor.probe_machine import look_at_box, look_at_disk, look_at_machine
 from crosstrain.doctor.probe_network import Probe, resolve
 from crosstrain.domain.lease import full_phase_blocks
-from crosstrain.domain.timeouts import PART_BYTES, Circumstances, Timeout, derive, transfer_s
+from crosstrain.domain.timeouts import Circumstances, Timeout, derive, transfer_s
+from crosstrain.wire.http_line import proxy_for
 from crosstrain.wire.mailbox import mailbox_of
 
 USUAL_ROUND_S = 1800.0
@@ -72,19 +72,10 @@ def examine(question: Question, environment: Mapping[str, str], clock: Clock) ->
     return Report(tuple(findings), choice, _timeouts(question, best))
 
 
-def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for an address, None if it names none or excepts it (NO_PROXY)."""
-    parts = urlsplit(url)
-    proxies = getproxies()
-    found = proxies.get(parts.scheme) or proxies.get("all")
-    if not found or proxy_bypass(parts.netloc.rpartition("@")[2]):
-        return None
-    return found if "://" in found else f"http://{found}"
-
-
 def _ways(url: str, silent_s: float, clock: Clock, findings: list[Finding]) -> list[Seen]:
     findings.append(judge_network.judge_name(resolve(url)))
-    proxy = proxy_for(url)
+    named = proxy_for(urlsplit(url))
+    proxy = named.geturl() if named else None
     seen = [_try(Probe(url, None, clock), silent_s, findings)]
     if proxy is not None:
         through = Probe(url, proxy, clock)
@@ -108,7 +99,7 @@ def _try(probe: Probe, silent_s: float, findings: list[Finding]) -> Seen:
     findings.append(judge_network.judge_certificate(answer.certificate_s, answer.url))
     if silent_s > 0:
         findings.append(judge_network.judge_held(answer))
-    findings.append(judge_network.judge_bodies(seen.bodies, PART_BYTES))
+    findings.append(judge_network.judge_bodies(seen.bodies))
     findings.append(judge_network.judge_ranged(seen.ranged))
     return seen
 

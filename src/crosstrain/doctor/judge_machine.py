@@ -50,10 +50,10 @@ def _schedulers(seen: Machine) -> Finding:
 
 def _congestion(seen: Machine) -> Finding:
     name = "congestion control"
+    if seen.bbr:
+        return Finding(Level.OK, name, "uploads go by bbr: they keep their rate on a line that loses packets")
     if seen.congestion is None:
         return Finding(Level.UNKNOWN, name, "the kernel does not say which algorithms a socket may choose")
-    if "bbr" in seen.congestion:
-        return Finding(Level.OK, name, "a socket may choose bbr: uploads keep their rate on a line that loses packets")
     return Finding(
         Level.WARN,
         name,

@@ -101,7 +101,7 @@ def judge_held(seen: Answer) -> Finding:
     return Finding(Level.OK, name, sentence, "nothing to do: every request makes its own if it must")
 
 
-def judge_bodies(seen: Bodies, part_bytes: int) -> Finding:
+def judge_bodies(seen: Bodies) -> Finding:
     name = "request bodies"
     if seen.refused is None:
         rate = f" at {seen.rate / 1e6:.1f} MB/s" if seen.rate else ""
@@ -109,7 +109,7 @@ def judge_bodies(seen: Bodies, part_bytes: int) -> Finding:
     sentence = f"{seen.largest / MIB:g} MiB pass, {seen.refused / MIB:g} MiB do not ({seen.why})"
     if seen.largest < SMALL_BODY:
         return Finding(Level.FAIL, name, sentence, "ask for bodies of 1 MiB or more, or use a relay")
-    advice = f"parts shrink by themselves; the fastest is to allow {part_bytes / MIB:g} MiB"
+    advice = "parts of uploads shrink by themselves; they are faster if larger bodies are allowed"
     return Finding(Level.WARN, name, sentence, advice)
 
 

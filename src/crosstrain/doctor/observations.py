@@ -134,7 +134,8 @@ class Machine:
     Attributes:
         job: what batch job it is in, empty if in none.
         schedulers: submit commands on the path.
-        congestion: algorithms that a socket may choose; None if the kernel does not say.
+        bbr: whether a socket could be made to send with bbr.
+        congestion: algorithms that any user may choose; None if the kernel does not say.
         missing: modules of the trainer that are not installed.
         processes: most that this user may start, None without a limit.
     """
@@ -144,5 +145,6 @@ class Machine:
     processes: int | None
     job: str
     schedulers: tuple[str, ...]
+    bbr: bool
     congestion: tuple[str, ...] | None
     missing: tuple[str, ...]

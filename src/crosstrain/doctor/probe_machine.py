@@ -15,6 +15,7 @@ from crosstrain.doctor.observations import Box, Disk, Machine
 from crosstrain.domain import timeouts
 from crosstrain.errors import CrosstrainError
 from crosstrain.storage.database import file_system_of
+from crosstrain.wire.congestion import prefer_bbr
 from crosstrain.wire.mailbox import Mailbox
 
 SCHEDULERS = ("sbatch", "qsub", "flux", "bsub", "msub")
@@ -37,10 +38,16 @@ def look_at_machine(environment: Mapping[str, str]) -> Machine:
         processes=None if limit == resource.RLIM_INFINITY else limit,
         job=", ".join(inside),
         schedulers=tuple(name for name in SCHEDULERS if shutil.which(name)),
+        bbr=_bbr(),
         congestion=allowed,
         # find_spec imports nothing: torch alone would take seconds and gigabytes.
         missing=tuple(name for name in TRAINER if importlib.util.find_spec(name) is None),
     )
+
+
+def _bbr() -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+        return prefer_bbr(trial)
 
 
 def look_at_disk(setting: str, directory: Path) -> Disk:

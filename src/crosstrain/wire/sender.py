@@ -50,7 +50,9 @@ class Sender:
         self._box = mailbox.box(name)
         self._clock = clock
         self._letter = Letter(number=0, patience_s=0, content=Nothing())
-        self._sent_at = self._written_at = clock.perf()
+        self._sent_at = self._written_at = self._heard_at = clock.perf()
+        self._heard: Answered | Moving | Moved | Failed | None = None
+        self._fault = ""
         self._pulse: Pulse | None = None
         self._pulse_at = clock.perf()
         self._looked_at = 0.0
@@ -58,32 +60,37 @@ class Sender:
         self._box.open()
 
     def send(self, content: Control | Upload | Download | Nothing, patience_s: float) -> None:
-        self._sent_at = self._clock.perf()
+        self._sent_at = self._heard_at = self._clock.perf()
+        self._heard = None
         self._write(Letter(number=self._letter.number + 1, patience_s=patience_s, content=content))
 
     def answer(self) -> Answered | Moving | Moved | Failed | None:
         """What came of the letter, None if nothing yet. Says in the log what it waits for."""
-        found = self._box.answer()
-        if found is not None and found.number == self._letter.number:
+        found, now = self._box.answer(), self._clock.perf()
+        content = found.content if found is not None and found.number == self._letter.number else None
+        if content != self._heard:
+            self._heard, self._heard_at = content, now
+        if content is not None and not isinstance(content, Moving):
             self._said = ""
-            return found.content
-        now = self._clock.perf()
-        self.renew()
-        if now - max(self._sent_at, self._looked_at) >= 2 * timeouts.LONGEST_LOOK_S:
+            return content
+        if self._fault:
+            self._write(self._letter)
+        elif now - self._written_at >= timeouts.SENDER_PULSE_S:
+            self._write(self._letter.model_copy(update={"renewed": self._letter.renewed + 1}))
+        # A transfer that moves says so by its progress.
+        quiet_s = 2 * timeouts.LONGEST_LOOK_S if content is None else timeouts.RELAY_SILENT_S
+        if now - max(self._heard_at, self._looked_at) >= quiet_s:
             sentence = self.waits_for()
             if not sentence.startswith(WELL) or now - self._sent_at >= timeouts.RELAY_SILENT_S:
                 self._say(sentence)
-        return None
-
-    def renew(self) -> None:
-        """Says from time to time that the letter still counts."""
-        if self._clock.perf() - self._written_at >= timeouts.SENDER_PULSE_S:
-            self._write(self._letter.model_copy(update={"renewed": self._letter.renewed + 1}))
+        return content
 
     def waits_for(self) -> str:
         """One sentence: what is known of the relay."""
         now, found = self._clock.perf(), self._mailbox.pulse()
         self._looked_at = now
+        if self._fault:
+            return self._fault
         if found != self._pulse:
             self._pulse, self._pulse_at = found, now
         start = f"start `crosstrain relay --mailbox {self._mailbox.directory}` on a node with network"
@@ -104,8 +111,14 @@ class Sender:
         self._box.remove()
 
     def _write(self, letter: Letter) -> None:
+        """Puts the letter into the box; what a shared file system refuses for a while is tried again."""
         self._letter, self._written_at = letter, self._clock.perf()
-        self._box.write(letter)
+        try:
+            self._box.write(letter)
+            self._fault = ""
+        except (OSError, EnvironmentFault) as error:
+            reason = error.message if isinstance(error, EnvironmentFault) else f"{error.strerror}."
+            self._fault = f"the mailbox {self._mailbox.directory} cannot be written: {reason}"
 
     def _say(self, sentence: str) -> None:
         kind = sentence.partition(" for ")[0]
@@ -128,17 +141,15 @@ class MailboxTransport(httpx.BaseTransport):
         method = "POST" if request.method == "POST" else "GET"
         body = request.read().decode()
         started, look = self._clock.perf(), timeouts.FIRST_LOOK_S
-        try:
-            self._sender.send(Control(method=method, path=path, headers=headers, body=body), patience_s)
-            while (answer := self._sender.answer()) is None:
-                left = patience_s - (self._clock.perf() - started)
-                if left <= 0:
-                    self._sender.send(Nothing(), 0)
-                    raise httpx.ReadTimeout(self._sender.waits_for(), request=request)
-                pause(min(look, left))
-                look = timeouts.look_again_s(look)
-        except OSError as error:
-            raise httpx.WriteError(f"the mailbox cannot be written: {error}", request=request) from error
+        self._sender.send(Control(method=method, path=path, headers=headers, body=body), patience_s)
+        while (answer := self._sender.answer()) is None:
+            left = patience_s - (self._clock.perf() - started)
+            if left <= 0:
+                reason = self._sender.waits_for()
+                self._sender.send(Nothing(), 0)
+                raise httpx.ReadTimeout(reason, request=request)
+            pause(min(look, left))
+            look = timeouts.look_again_s(look)
         if not isinstance(answer, Answered):
             raise httpx.RemoteProtocolError(f"the relay answered {answer.kind!r}", request=request)
         return httpx.Response(
@@ -202,12 +213,12 @@ class MailboxBlobs:
                 raise _error_of(answer)
             if isinstance(answer, Moving):
                 progress(answer.done, answer.total)
-                self._sender.renew()
             left = deadline_s - (self._clock.perf() - started)
             if left <= 0 or self._wait(min(look, left)):
+                reason = self._sender.waits_for()
                 self._sender.send(Nothing(), 0)
                 raise Unreachable(
-                    f"The {what} was not done within {deadline_s:.0f} s ({self._sender.waits_for()}).",
+                    f"The {what} was not done within {deadline_s:.0f} s ({reason}).",
                     "it continues from where it stopped when it is tried again",
                 )
             look = timeouts.look_again_s(look)
