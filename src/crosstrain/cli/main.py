@@ -21,6 +21,7 @@ from crosstrain.cli import (
     inspect,
     ledger,
     model,
+    nginx,
     parse,
     placement,
     relay,
@@ -44,6 +45,7 @@ app.command("demo")(demo.demo)
 app.command("chaos")(chaos.chaos)
 app.command("init")(model.init)
 app.command("coordinator")(coordinator.coordinator)
+app.command("nginx")(nginx.nginx)
 app.command("site")(site.site)
 app.command("doctor")(doctor.doctor)
 app.command("relay")(relay.relay)
@@ -65,7 +67,7 @@ def root(
     """Logs go to stderr, data to stdout."""
     level = logging.ERROR if quiet else logging.INFO
     logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    for chatty in ("httpx", "httpcore", "uvicorn.access"):
+    for chatty in ("httpx", "httpcore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     if version:
         typer.echo(f"crosstrain {__version__}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from crosstrain.domain.byte_ranges import ByteRanges, Span
 
+PART_BYTES = 16 << 20
+"""Body of one request: small enough for proxies with a size limit, large enough that its round trip is noise."""
 LEAST_BYTES = 1 << 18
 """Below this a part's round trips and headers would cost more than the bytes that a cut loses."""
 EVEN_BYTES = 2 << 20

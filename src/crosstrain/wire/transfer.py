@@ -13,7 +13,6 @@ from pathlib import Path
 
 from crosstrain.clock import Clock
 from crosstrain.domain.ids import Digest
-from crosstrain.domain.timeouts import PART_BYTES
 from crosstrain.errors import IntegrityError, Refused
 from crosstrain.partial_file import discard
 from crosstrain.wire import messages
@@ -26,7 +25,7 @@ from crosstrain.wire.http_line import HttpLines
 from crosstrain.wire.line import Line
 from crosstrain.wire.move import Move
 from crosstrain.wire.patience import Lines, Patience
-from crosstrain.wire.shares import LEAST_BYTES, PartSize
+from crosstrain.wire.shares import LEAST_BYTES, PART_BYTES, PartSize
 from crosstrain.wire.upload import Upload
 
 log = logging.getLogger(__name__)
