@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+LONGEST_LINE = 20_000
+"""Characters of a line that are read: a node list of a whole machine is shorter."""
+
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1e\x7f]")
 
@@ -41,4 +44,4 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
     """Number and text of each line that holds something."""
     for number, line in enumerate(clean(text).split("\n"), 1):
         if line.strip():
-            yield number, line.rstrip()
+            yield number, line[:LONGEST_LINE].rstrip()

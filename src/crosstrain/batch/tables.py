@@ -10,14 +10,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from crosstrain.batch.printed import numbered_lines
+from crosstrain.batch.printed import LONGEST_LINE, numbered_lines
 from crosstrain.batch.readings import Problem
 
 SEPARATOR = "\x1f"
 """What our own commands ask for between columns: ASCII unit separator, which no name holds."""
 
 DELIMITERS = (SEPARATOR, "^^^", "|", ";", "\t")
-LONGEST_LINE = 20_000
+
+MOST_COLUMNS = 100
+"""Of rows without a header; all of sacct's fields are about as many."""
 
 _CLUSTER = re.compile(r"CLUSTER: *(\S+)")
 _DATE = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?:[A-Z]{2,5} )?\d{4}")
@@ -73,7 +75,7 @@ def read_table(
         error: lines that are messages of the program.
         aligned: cells without a delimiter begin under their header, and may be empty.
     """
-    lines = [(number, line[:LONGEST_LINE]) for number, line in numbered_lines(text)]
+    lines = list(numbered_lines(text))
     problems = [Problem(number, line.strip(), "a message, not a row") for number, line in lines if error(line)]
     lines = [(number, line) for number, line in lines if not error(line) and not _DATE.fullmatch(line.strip())]
     reader = _Reader(names, delimiter or _delimiter([line for _, line in lines]), tuple(given), aligned)
@@ -88,7 +90,7 @@ def read_table(
         elif reader.is_header(line):
             reader.take_header(line, lines[index + 1][1] if index + 1 < len(lines) else "")
         elif not reader.columns:
-            bare.append((number, line, reader.cells(line), cluster))
+            bare.append((number, line, reader.cells(line)[:MOST_COLUMNS], cluster))
         elif (cells := reader.row(line)) is None:
             problems.append(Problem(number, line.strip(), f"expected {len(reader.columns)} columns"))
         else:

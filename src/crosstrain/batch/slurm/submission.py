@@ -19,6 +19,7 @@ from crosstrain.batch.slurm.refusals import UNREACHABLE, failure_in, is_reason, 
 from crosstrain.batch.times import timestamp
 
 _CLIENT = re.compile(r"^\s*(?:sbatch|srun|salloc)[\w.-]*: ?(?:(error|fatal|warning|info): )?(.*)$", re.IGNORECASE)
+_BEGIN = re.compile(r"job \d+ to start at ", re.IGNORECASE)
 _START = re.compile(
     r"job (\d+) to start at (.+?)(?: on cluster (\S+))?(?: a)? using (\d+) processors? on (?:nodes? )?(\S+)"
     r"(?: in partition (\S+))?\s*$",
@@ -116,7 +117,7 @@ def _sort(output: Output) -> _Lines:
             continue
         if found := _BALANCE.search(text):
             lines.balance = Balance(*(float(part.replace(",", "").rstrip(".")) for part in found.groups()))
-        if found := _START.search(text):
+        if found := _start(text):
             lines.starts.append(found)
         elif found := _PREEMPTS.match(text):
             lines.preempts = tuple(part.strip() for part in found[1].split(",") if part.strip())
@@ -131,6 +132,12 @@ def _sort(output: Output) -> _Lines:
         elif not _OPTION.fullmatch(text):
             lines.notes.append(text)
     return lines
+
+
+def _start(text: str) -> re.Match[str] | None:
+    # The last beginning of a verdict: one line is read in one pass, whatever stands in it.
+    begins = [found.start() for found in _BEGIN.finditer(text)]
+    return _START.match(text, begins[-1]) if begins else None
 
 
 def _add_id(lines: _Lines, job: str, cluster: str | None) -> None:
