@@ -95,7 +95,8 @@ class Carrier:
     @property
     def over(self) -> bool:
         """Whether the training is over and its sites left."""
-        return self._finished and self._office.clock.perf() - self._letter_at > self._stay_s
+        idle = all(node.desk.idle for node in self._nodes.values())
+        return self._finished and idle and self._office.clock.perf() - self._letter_at > self._stay_s
 
     def step(self) -> float:
         """Does what is due; returns the seconds until something is."""
