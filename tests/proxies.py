@@ -9,8 +9,9 @@ import os
 import shutil
 import socket
 import ssl
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ class Proxy:
 
     @property
     def access_log(self) -> str:
+        """What it did; read it while it runs."""
         return "".join(path.read_text() for path in self.directory.glob("access.log"))
 
 
@@ -49,14 +51,18 @@ def program(name: str) -> str:
 
 
 @contextmanager
-def squid(directory: Path, *settings: str) -> Iterator[Proxy]:
+def squid(*settings: str) -> Iterator[Proxy]:
     """A squid that lets everything through, but for `settings` (lines of its configuration)."""
-    directory.mkdir(parents=True)
-    port = free_port()
-    for path in (directory, *directory.parents):
-        with contextlib.suppress(PermissionError):  # root's squid becomes another user
-            path.chmod(path.stat().st_mode | 0o011)
-    directory.chmod(0o777)
+    argv, port = [program("squid"), "-N", "-f"], free_port()
+    with tempfile.TemporaryDirectory(prefix="ct-squid-") as made:
+        directory = Path(made)
+        directory.chmod(0o777)  # root's squid becomes another user
+        configuration = directory / "squid.conf"
+        configuration.write_text(_squid_configuration(directory, port, settings))
+        yield from _serve([*argv, str(configuration)], port, directory)
+
+
+def _squid_configuration(directory: Path, port: int, settings: Sequence[str]) -> str:
     (directory / "hosts").write_text(f"127.0.0.1 {NAME}\n")
     lines = [
         f"http_port 127.0.0.1:{port}",
@@ -73,27 +79,26 @@ def squid(directory: Path, *settings: str) -> Iterator[Proxy]:
         f"coredump_dir {directory}",
         *settings,
     ]
-    configuration = directory / "squid.conf"
-    configuration.write_text("\n".join(lines) + "\n")
-    yield from _serve([program("squid"), "-N", "-f", str(configuration)], port, directory)
+    return "\n".join(lines) + "\n"
 
 
 @contextmanager
-def tinyproxy(directory: Path, *settings: str) -> Iterator[Proxy]:
+def tinyproxy(*settings: str) -> Iterator[Proxy]:
     """A tinyproxy that tunnels to no port unless `settings` name one (ConnectPort)."""
-    directory.mkdir(parents=True)
-    port = free_port()
-    lines = [
-        f"Port {port}",
-        "Listen 127.0.0.1",
-        "MaxClients 50",
-        "LogLevel Connect",
-        f'LogFile "{directory}/access.log"',
-        *(settings or ("ConnectPort 1",)),
-    ]
-    configuration = directory / "tinyproxy.conf"
-    configuration.write_text("\n".join(lines) + "\n")
-    yield from _serve([program("tinyproxy"), "-d", "-c", str(configuration)], port, directory)
+    argv, port = [program("tinyproxy"), "-d", "-c"], free_port()
+    with tempfile.TemporaryDirectory(prefix="ct-tinyproxy-") as made:
+        directory = Path(made)
+        lines = [
+            f"Port {port}",
+            "Listen 127.0.0.1",
+            "MaxClients 50",
+            "LogLevel Connect",
+            f'LogFile "{directory}/access.log"',
+            *(settings or ("ConnectPort 1",)),
+        ]
+        configuration = directory / "tinyproxy.conf"
+        configuration.write_text("\n".join(lines) + "\n")
+        yield from _serve([*argv, str(configuration)], port, directory)
 
 
 def _serve(argv: list[str], port: int, directory: Path) -> Iterator[Proxy]:

@@ -18,8 +18,10 @@ from typer.testing import CliRunner
 
 from crosstrain.assembly import listen
 from crosstrain.cli.main import app
+from crosstrain.clock import pause
 from crosstrain.demo.prepare import free_port
 from crosstrain.doctor.probe_network import without_credentials
+from crosstrain.relay.opening import open_relay
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
@@ -129,10 +131,10 @@ def test_another_service_is_not_taken_for_a_coordinator() -> None:
 
 
 def test_a_way_through_tinyproxy_is_found_and_its_tunnels_are_tried(
-    coordinator: tuple[World, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: tuple[World, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, port = coordinator
-    with tinyproxy(tmp_path / "tiny") as proxy:
+    with tinyproxy() as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         code, document = doctor("--url", f"http://127.0.0.1:{port}")
     assert (code, document["way"]) == (0, "direct")
@@ -143,10 +145,10 @@ def test_a_way_through_tinyproxy_is_found_and_its_tunnels_are_tried(
 
 
 def test_a_proxy_is_the_way_where_only_it_knows_the_name_and_its_limits_are_measured(
-    coordinator: tuple[World, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: tuple[World, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, port = coordinator
-    with squid(tmp_path / "squid", "request_body_max_size 2 MB") as proxy:
+    with squid("request_body_max_size 2 MB") as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         code, document = doctor("--url", f"http://coordinator.test:{port}")
     assert (code, document["way"]) == (0, "proxy")
@@ -180,6 +182,25 @@ def test_a_mailbox_without_a_relay_is_no_way(fast_tmp: Path) -> None:
     (fast_tmp / "box").chmod(0o755)
     code, document = doctor("--url", f"mailbox:{fast_tmp / 'box'}")
     assert (code, levels(document)["mailbox"]) == (1, "fail")
+
+
+def test_a_relay_that_lives_is_the_way_where_there_is_no_other(coordinator: tuple[World, int], fast_tmp: Path) -> None:
+    _, port = coordinator
+    directory, stopping = fast_tmp / "mailbox", threading.Event()
+    relay = open_relay(directory, f"http://127.0.0.1:{port}")
+
+    def serve() -> None:
+        while not pause(relay.step(), stopping):
+            pass
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    code, document = doctor("--url", f"http://127.0.0.1:{free_port()}", "--mailbox", str(directory))
+    stopping.set()
+    thread.join()
+    assert (code, document["way"]) == (0, "relay")
+    assert document["run_file"] == ["[site]", f'url = "mailbox:{directory}"']
+    assert f"serves it, to http://127.0.0.1:{port}" in sentence(document, "mailbox")
 
 
 def test_the_text_ends_with_the_way_and_the_table(coordinator: tuple[World, int], tmp_path: Path) -> None:
