@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.fakes import FailingDatabase, World, build_world, sqlite_file
+from tests.fakes import FailingDatabase, ManualClock, World, build_world, sqlite_file
 
 from crosstrain.clock import SystemClock, pause
 from crosstrain.coordinator import publisher
-from crosstrain.domain.ids import Generation
+from crosstrain.domain.ids import Digest, Generation
 from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded
 from crosstrain.storage import lease_store
 from crosstrain.storage.database import open_sqlite
+from crosstrain.storage.object_store import LocalObjectStore
 
 
 @pytest.fixture
@@ -47,6 +48,27 @@ def test_loop_closes_a_round_as_soon_as_it_may(world: World, running: threading.
     alpha.contribute()
     until(lambda: len(world.chain()) == 2)
     assert world.audit().problems == ()
+
+
+class SlowStore(LocalObjectStore):
+    """Every file of a merge takes it a hundred seconds by the coordinator's clock."""
+
+    def __init__(self, directory: Path, clock: ManualClock) -> None:
+        super().__init__(directory)
+        self._clock = clock
+
+    def adopt(self, path: Path) -> Digest:
+        self._clock.advance(100_000)
+        return super().adopt(path)
+
+
+def test_loop_does_not_rest_after_a_merge_as_after_a_look(world: World, running: threading.Thread) -> None:
+    world.service.objects = SlowStore(world.directory / "objects", world.clock)
+    (alpha,) = world.begin("alpha")
+    for generations in (2, 3):
+        alpha.work()
+        alpha.contribute()
+        until(lambda: len(world.chain()) == generations)  # noqa: B023 - called before the next turn
 
 
 def test_loop_ends_when_another_coordinator_took_over(world: World, fast_tmp: Path, running: threading.Thread) -> None:

@@ -38,8 +38,8 @@ class Loop:
         self.stopping = threading.Event()
         self.failure: Exception | None = None
 
-    def step(self, now: Instant) -> None:
-        """One look at everything that time alone can change."""
+    def step(self, now: Instant) -> bool:
+        """One look at everything that time alone can change; whether a generation was published."""
         service = self._service
         self._excuse_silence(now)
         self._stepped_at = now
@@ -51,14 +51,16 @@ class Loop:
         elif service.barrier.reason != self._said:
             self._said = service.barrier.reason
             log.info("%s", self._said)
+        return record is not None
 
     def run(self) -> None:
         """Steps at every wake-up, and at least four times per shortest lease; wake-ups that come while it rests are one."""
         while not self.stopping.is_set():
             self._service.wake.clear()
             begun = self._service.clock.perf()
+            published = False
             try:
-                self.step(self._service.clock.now())
+                published = self.step(self._service.clock.now())
             except EnvironmentFault as error:
                 # A full disk stops the merge, not the run: sites keep their work and their leases meanwhile.
                 log.error("%s", error)
@@ -66,7 +68,8 @@ class Loop:
             except Superseded as error:
                 self.failure = error
                 return
-            rest = REST * (self._service.clock.perf() - begun)
+            # A merge is no look: whoever rested four merges long would keep the next round waiting.
+            rest = 0.0 if published else REST * (self._service.clock.perf() - begun)
             self._planned_s = rest + self._interval_s
             pause(rest, self.stopping)
             pause(self._interval_s, self._service.wake)
