@@ -1,7 +1,7 @@
 """Merging a closed round and publishing the generation: weights first, then one transaction (G2).
 
 A crash anywhere before the transaction leaves only blobs that nothing refers to, and the same merge runs again: its result
-is a function of the parent generation and of the contributions in the order of their tokens.
+is a function of the parent generation and of the contributions in the order in which they came, which their rows record.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Recipe:
     """All that a generation is a function of (G4).
 
     Attributes:
-        deltas: in the order of their tokens.
+        deltas: in the order in which they came.
         tokens: weight of each delta.
         wire: types of the deltas and of the file that sites download.
     """
@@ -57,8 +57,11 @@ class Recipe:
 def recipe_of(
     parent: GenerationRecord, rows: Sequence[RowMapping], hyper: OuterHyperparameters, wire: WireSection
 ) -> Recipe:
-    """The recipe of the generation after `parent` from the stored contributions, in canonical order."""
-    ordered = sorted(rows, key=lambda row: int(row["token"]))
+    """The recipe of the generation after `parent` from the stored contributions.
+
+    They are added up in the order in which they came, so that a sum can be begun before the last one is there.
+    """
+    ordered = sorted(rows, key=lambda row: (int(row["received_at"]), int(row["token"])))
     return Recipe(
         parent,
         tuple(Digest(row["delta"]) for row in ordered),

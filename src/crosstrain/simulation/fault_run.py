@@ -25,6 +25,8 @@ PATIENCE_S = (150.0, 160.0)
 CALM_S = 2 * 3600
 """Virtual seconds after the last fault in which every run must finish."""
 NO_DIGEST = "0" * 64
+CODECS = ("int8", "bf16", "int4", "fp32")
+"""Of the deltas, in turn by seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,7 @@ def run_config(schedule: Schedule) -> RunConfig:
                 "start_when_sites": schedule.start_sites,
                 "start_after_s": 120.0,
             },
+            "wire": {"delta": CODECS[schedule.seed % len(CODECS)]},
             "heldout": {"windows": 4},
             "lease": {
                 "heartbeat_s": 20.0,
