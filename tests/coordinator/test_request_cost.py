@@ -29,6 +29,15 @@ def test_a_heartbeat_is_one_statement(world: World) -> None:
     assert len(found) == 1
 
 
+def test_a_grant_is_three_reads_and_six_writes(world: World) -> None:
+    alpha, beta = world.begin("alpha", "beta")
+    alpha.work()
+    with statements(world) as found:
+        assert beta.ask()["work"] == "train"
+    reads = [sql for sql in found if sql.startswith("SELECT")]
+    assert (len(reads), len(found)) == (3, 9)
+
+
 def test_who_waits_costs_no_look_at_other_sites(world: World) -> None:
     alpha, beta = world.begin("alpha", "beta")
     alpha.work()
@@ -36,7 +45,7 @@ def test_who_waits_costs_no_look_at_other_sites(world: World) -> None:
     alpha.contribute()
     with statements(world) as found:
         assert alpha.ask()["work"] == "wait"
-    assert len(found) <= 7
+    assert len(found) == 2
     assert not [sql for sql in found if "FROM sites" in sql or "FROM spans" in sql]
 
 
