@@ -101,9 +101,18 @@ def _stated(
     held: ShapeWaits, basis: Basis, waits: Distribution, now: Instant, count: int, reason: str, stretch: float = 0.0
 ) -> Forecast:
     point_s = waits.quantile(0.5)
-    quantiles = [waits.smooth_quantile(level) for level in held.adapted(basis, LEVELS)]
+    quantiles = [waits.smooth_quantile(outward(level, waits.size)) for level in held.adapted(basis, LEVELS)]
     stretched = (max(0.0, point_s + (1 + stretch) * (quantile - point_s)) for quantile in quantiles)
     return Forecast(now, basis, point_s, LEVELS, tuple(accumulate(stretched, max)), count, reason)
+
+
+def outward(level: float, samples: float) -> float:
+    """The level of n samples' quantile that a next value exceeds as often as promised: (n + 1) / n times as far from the other end.
+
+    The correction of split conformal prediction (Vovk et al., 2005).
+    """
+    more = 1 + 1 / samples
+    return min(1.0, more * level) if level >= 0.5 else max(0.0, 1 - more * (1 - level))
 
 
 def _pairs(waits: Sequence[Wait], basis: Basis, now: Instant) -> list[Pair]:

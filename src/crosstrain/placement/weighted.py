@@ -30,7 +30,10 @@ class Distribution:
         ValueError: there is no sample with a positive weight.
     """
 
-    __slots__ = ("_shares", "_values")
+    __slots__ = ("_shares", "_values", "size")
+
+    size: float
+    """Effective number of samples, (sum of weights)^2 / sum of squares (Kish, 1965)."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._values: list[float] = []
@@ -40,6 +43,7 @@ class Distribution:
         total = left = sum(sample.weight for sample in ordered)
         if not total > 0:
             raise ValueError("expected at least one sample with a positive weight")
+        self.size = 1 / sum((sample.weight / total) ** 2 for sample in ordered)
         surviving, done = 1.0, 0.0
         for place, sample in enumerate(ordered):
             last = place == len(ordered) - 1
