@@ -11,7 +11,7 @@ import socket
 import ssl
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from crosstrain.clock import SystemClock, pause
 from crosstrain.demo.prepare import free_port
 
 PATIENCE_S = 30.0
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]
 NAME = "coordinator.test"
 """A host that only the proxy can resolve."""
 SYSTEM = ("/usr/sbin", "/usr/bin")
@@ -140,15 +141,56 @@ def tls_front(target: int, certificate_path: Path, key_path: Path) -> Iterator[i
     """TLS on a port, which is given; what comes in goes to the port `target`, as from a server in front of it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate_path, key_path)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="tls front", daemon=True)
-    thread.start()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", target)
             await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
 
+    with _listening(serve, context) as port:
+        yield port
+
+
+@dataclass
+class Meter:
+    """A line of limited rate to a port, and the bytes that went over it."""
+
+    port: int = 0
+    up: int = 0
+    down: int = 0
+
+
+@contextmanager
+def metered_line(target: int, rate: float) -> Iterator[Meter]:
+    """A line to the port `target` that passes `rate` bytes a second each way, all connections together."""
+    meter = Meter()
+    free_at = {"up": 0.0, "down": 0.0}
+
+    async def passing(way: str, count: int) -> None:
+        setattr(meter, way, getattr(meter, way) + count)
+        loop = asyncio.get_running_loop()
+        free_at[way] = max(loop.time(), free_at[way]) + count / rate
+        done = loop.create_future()
+        loop.call_at(free_at[way], lambda: done.done() or done.set_result(None))
+        await done
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", target)
+            up = _copy(reader, far_writer, lambda count: passing("up", count))
+            down = _copy(far_reader, writer, lambda count: passing("down", count))
+            await asyncio.gather(up, down)
+
+    with _listening(serve, None) as meter.port:
+        yield meter
+
+
+@contextmanager
+def _listening(serve: Serve, context: ssl.SSLContext | None) -> Iterator[int]:
+    """A server in a thread of its own; gives its port."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="line", daemon=True)
+    thread.start()
     listener = listen("127.0.0.1", 0)
     server = asyncio.run_coroutine_threadsafe(asyncio.start_server(serve, sock=listener, ssl=context), loop).result()
     try:
@@ -161,9 +203,15 @@ def tls_front(target: int, certificate_path: Path, key_path: Path) -> Iterator[i
         loop.close()
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    passing: Callable[[int], Coroutine[None, None, None]] | None = None,
+) -> None:
     try:
         while data := await reader.read(1 << 16):
+            if passing is not None:
+                await passing(len(data))
             writer.write(data)
             await writer.drain()
     except (OSError, ssl.SSLError):

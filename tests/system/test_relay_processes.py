@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.demo.rehearsal import processes_of
+from tests.proxies import metered_line
 from tests.system.runs import PATIENCE_S, Run, check_the_record, crosstrain, ended, write_run
 
 from crosstrain.batch.command import Child, spawn
@@ -89,8 +90,8 @@ def test_sites_train_by_way_of_a_mailbox_whose_relay_comes_late_and_is_killed(
     run.fleet.start_site("beta", "--url", f"mailbox:{relay.mailbox}")
     run.until(lambda status: (status.generation or 0) >= 1)
     chosen = random.Random(4)
-    for _ in range(4):
-        relay.serve_letters(chosen.randrange(1, 8))
+    for _ in range(3):
+        relay.serve_letters(chosen.randrange(1, 6))
         relay.kill()
         relay.start()
     reached = run.until(lambda status: all(site.merged_blocks > 0 for site in status.sites) and len(status.sites) == 2)
@@ -107,38 +108,39 @@ def test_sites_train_by_way_of_a_mailbox_whose_relay_comes_late_and_is_killed(
 
 
 def test_a_relay_killed_at_random_points_of_transfers_neither_corrupts_nor_begins_again(
-    relay_run: tuple[Run, RelayProcess], tmp_path: Path
+    corpus: Path, tmp_path: Path
 ) -> None:
-    run, relay = relay_run
-    relay.start()
     chosen = random.Random(7)
-    data = chosen.randbytes(48 << 20)
+    data = chosen.randbytes(20 << 20)
     digest = Digest(hashlib.sha256(data).hexdigest())
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(data)
-    blobs = Way(f"mailbox:{relay.mailbox}", "tester", SystemClock(), chosen.random, pause).blobs()
-    seen: list[tuple[int, int]] = []
-    kills = 0
-    for move in (
-        lambda: blobs.upload(source, digest, PATIENCE_S, lambda *now: seen.append(now)),
-        lambda: blobs.download(digest, target, PATIENCE_S, lambda *now: seen.append(now)),
-    ):
-        mover = threading.Thread(target=move)
-        mover.start()
-        for _ in range(4):
-            mover.join(chosen.uniform(0.0, 0.5))
-            if mover.is_alive():
-                relay.kill()
-                relay.start()
-                kills += 1
-        mover.join(PATIENCE_S)
-        assert not mover.is_alive()
-        assert seen[-1] == (len(data), len(data))
-    blobs.close()
-    assert kills >= 4
-    assert target.read_bytes() == data
-    stored = run.files.coordinator_dir / "objects" / digest[:2] / digest
-    assert stored.read_bytes() == data
+    with Run(write_run(tmp_path, corpus)) as run, metered_line(run.files.config.coordinator.port, 8e6) as line:
+        relay = RelayProcess(tmp_path, f"http://127.0.0.1:{line.port}")
+        relay.start()
+        until((tmp_path / "mailbox").exists)
+        blobs = Way(f"mailbox:{relay.mailbox}", "tester", SystemClock(), chosen.random, pause).blobs()
+        try:
+            for way, move in (
+                ("up", lambda: blobs.upload(source, digest, PATIENCE_S, lambda *_: None)),
+                ("down", lambda: blobs.download(digest, target, PATIENCE_S, lambda *_: None)),
+            ):
+                mover = threading.Thread(target=move)
+                mover.start()
+                for share in sorted(chosen.uniform(0.1, 0.9) for _ in range(2)):
+                    until(lambda way=way, share=share: getattr(line, way) > share * len(data))
+                    relay.kill()
+                    relay.start()
+                mover.join(PATIENCE_S)
+                assert not mover.is_alive()
+        finally:
+            blobs.close()
+            relay.kill()
+        stored = run.files.coordinator_dir / "objects" / digest[:2] / digest
+        assert target.read_bytes() == stored.read_bytes() == data
+        # What a killed relay had in its connections is lost, and nothing else.
+        assert len(data) <= line.up < 1.5 * len(data)
+        assert len(data) <= line.down < 1.5 * len(data)
 
 
 def test_two_relays_at_one_mailbox_end_as_one(relay_run: tuple[Run, RelayProcess]) -> None:

@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import ssl
+import threading
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,17 +25,26 @@ SAMPLE_BYTES = 8 * MIB
 ENOUGH_S = 5.0
 """A measurement that took so long is long enough."""
 NAME_S = 10.0
+"""Name services without a server take minutes to say so."""
 
 
 def resolve(url: str) -> Resolved:
     """What the name service says of the host in `url`."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    try:
-        found = socket.getaddrinfo(host, parts.port or 443, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        return Resolved(host, error=getattr(error, "strerror", "") or str(error))
-    return Resolved(host, tuple(dict.fromkeys(str(entry[4][0]) for entry in found)))
+    found = [Resolved(host, error=f"no answer within {NAME_S:g} s")]
+
+    def ask() -> None:
+        try:
+            entries = socket.getaddrinfo(host, parts.port or 443, type=socket.SOCK_STREAM)
+            found.append(Resolved(host, tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))))
+        except (OSError, UnicodeError) as error:
+            found.append(Resolved(host, error=getattr(error, "strerror", "") or str(error)))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(NAME_S)
+    return found[-1]
 
 
 class Probe:

@@ -76,8 +76,6 @@ SLACK = 4.0
 """A link is given up for dead when it is this many times slower than it was measured."""
 SLOWEST_LINK = 64 << 10
 """Bytes per second of the slowest link that is useful at all; assumed of one that was not measured."""
-PART_BYTES = 16 << 20
-"""The most that one request of an upload carries: 7 s on a line of 20 Mbit/s, so that little is lost with it."""
 CUTOFF_ROUNDS = 3.0
 """Times an undisturbed round: a site that needs longer is given less work instead."""
 
