@@ -9,6 +9,7 @@ Nothing on the machine changes: both namespaces and their devices vanish with th
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -87,29 +88,31 @@ class Way:
 
     def take(self, now: float) -> None:
         """Reads what the source has, up to a batch."""
-        line, chance = self._line, self._entropy.random
-        for _ in range(BATCH):
-            try:
-                packet = os.read(self.source, 2048)
-            except BlockingIOError:
-                return
-            if chance() < line.loss:
-                self._lost += 1
-                continue
-            begins = max(now, self._free_at)
-            if begins - now > line.queue_s:
-                self._overflowed += 1
-                continue
-            self._free_at = begins + len(packet) / line.bytes_per_s
-            self._queue.append((self._free_at + line.rtt_s / 2, packet))
+        line, chance, read, source = self._line, self._entropy.random, os.read, self.source
+        loss, rate, latest, delay = line.loss, line.bytes_per_s, now + line.queue_s, line.rtt_s / 2
+        free_at, append = max(now, self._free_at), self._queue.append
+        try:
+            for _ in range(BATCH):
+                packet = read(source, 2048)
+                if loss and chance() < loss:
+                    self._lost += 1
+                elif free_at > latest:
+                    self._overflowed += 1
+                else:
+                    free_at += len(packet) / rate
+                    append((free_at + delay, packet))
+        except BlockingIOError:
+            pass
+        self._free_at = free_at
 
     def deliver(self, now: float) -> None:
         """Writes all whose time has come."""
-        queue = self._queue
+        queue, write, target = self._queue, os.write, self._target
+        if queue and queue[0][0] <= now:
+            self._late = max(self._late, now - queue[0][0])
         while queue and queue[0][0] <= now:
-            due, packet = queue.popleft()
-            self._late = max(self._late, now - due)
-            os.write(self._target, packet)
+            packet = queue.popleft()[1]
+            write(target, packet)
             self._bytes += len(packet)
             self._packets += 1
 
@@ -177,6 +180,8 @@ def enter(namespace: str) -> None:
 
 def _route(pipe: Connection) -> None:
     """The router's process: until the other end of the pipe is closed."""
+    with contextlib.suppress(PermissionError):  # late packets would come in bursts, and overflow the queue
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     namespaces, devices = zip(*(_make_end(address) for address in ADDRESSES), strict=True)
     pipe.send(namespaces)
     ways = _empty(devices, Line(0.0))
