@@ -16,9 +16,10 @@ from pathlib import Path
 from statistics import fmean
 
 from crosstrain.errors import CrosstrainError
+from crosstrain.placement import predict
 from crosstrain.placement.comparison import discounted_s, ewma_s, past_waits, raw_s
 from crosstrain.placement.error_record import ErrorRecord, Scored, error_record
-from crosstrain.placement.predict import forecast
+from crosstrain.placement.shape import Shape
 from crosstrain.simulation.queues.backfill import Order
 from crosstrain.simulation.queues.observed import Moment, observe, shapes_of
 from crosstrain.simulation.queues.probes import HOUR_S, ProbeTable, cached_probes
@@ -67,53 +68,48 @@ def replays(directory: Path) -> Iterator[tuple[str, dict[str, object]]]:
 
 def figures(trace: Trace, probes: ProbeTable) -> dict[str, object]:
     others = Errors()
-    compare(probes, others)
-    found: dict[str, object] = {
+    without = error_record(list(forecasts(probes, False, others)))
+    with_squeue = error_record(list(forecasts(probes, True)))
+    past = error_record(others.history)
+    assert past.coverage is not None
+    return {
         "jobs": len(trace.jobs),
         "load": round(trace.load, 3),
         "probes_scored": len(others.raw),
-        "mean_wait_h": round(float(probes.wait_s[len(probes.times_s) // 2 :].mean()) / HOUR_S, 2),
+        "mean_wait_h": hours(float(probes.wait_s[len(probes.times_s) // 2 :].mean())),
         "mae_h": {
             "raw": hours(fmean(others.raw)),
             "discounted": hours(fmean(others.discounted)),
             "ewma": hours(fmean(others.ewma)),
-            "history": hours(error_record(others.history).mean_absolute_s),
+            "history": hours(past.mean_absolute_s),
         },
-        "history_coverage80": round((error_record(others.history).coverage or (0, 0))[1], 3),
+        "history_coverage80": round(past.coverage[1], 3),
+        "without_squeue": summary(without),
+        "with_squeue": summary(with_squeue),
     }
-    for visible, key in ((False, "without_squeue"), (True, "with_squeue")):
-        found[key] = summary(error_record(list(forecasts(probes, visible))))
-    return found
 
 
-def second_half(probes: ProbeTable, visible: bool) -> Iterator[Moment]:
-    first = len(probes.times_s) // 2
-    return (moment for moment in observe(probes, "replayed", visible) if moment.row >= first)
-
-
-def forecasts(probes: ProbeTable, visible: bool) -> Iterator[Scored]:
-    for moment in second_half(probes, visible):
-        for column, shape in enumerate(shapes_of(probes)):
-            stated = forecast(moment.site, shape, moment.now)
+def forecasts(probes: ProbeTable, visible: bool, others: Errors | None = None) -> Iterator[Scored]:
+    """Every forecast of the second half with its truth; fills in the errors of the other predictors."""
+    for moment in observe(probes, "replayed", visible):
+        if moment.row < len(probes.times_s) // 2:
+            continue
+        made = predict.forecasts(moment.site, shapes_of(probes), moment.now)
+        for column, (shape, stated) in enumerate(made.items()):
             wait_s = float(probes.wait_s[moment.row, column])
+            if others is not None:
+                compare(moment, shape, wait_s, others)
             yield Scored(stated, wait_s, raw_s(moment.site, shape), discounted_s(moment.site, shape))
 
 
-def compare(probes: ProbeTable, errors: Errors) -> None:
-    for moment in second_half(probes, False):
-        for column, shape in enumerate(shapes_of(probes)):
-            wait_s = float(probes.wait_s[moment.row, column])
-            past = past_waits(moment.site, shape, moment.now)
-            told = (
-                raw_s(moment.site, shape),
-                discounted_s(moment.site, shape),
-                ewma_s(moment.site, shape, moment.now),
-            )
-            for kept, value in zip((errors.raw, errors.discounted, errors.ewma), told, strict=True):
-                assert value is not None, "half of a log has outcomes of every shape"
-                kept.append(abs(value - wait_s))
-            assert past is not None
-            errors.history.append(Scored(past, wait_s))
+def compare(moment: Moment, shape: Shape, wait_s: float, errors: Errors) -> None:
+    past = past_waits(moment.site, shape, moment.now)
+    told = raw_s(moment.site, shape), discounted_s(moment.site, shape), ewma_s(moment.site, shape, moment.now)
+    for kept, value in zip((errors.raw, errors.discounted, errors.ewma), told, strict=True):
+        assert value is not None, "after half of a log there are outcomes of every shape"
+        kept.append(abs(value - wait_s))
+    assert past is not None
+    errors.history.append(Scored(past, wait_s))
 
 
 def summary(record: ErrorRecord) -> dict[str, object]:

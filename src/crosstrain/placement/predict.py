@@ -6,12 +6,12 @@ partition's limit. Only waits that were known at the moment of the forecast are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import log
 
 from crosstrain.domain.ids import Instant
-from crosstrain.placement.calibration import HALF_LIFE_S, Pair, calibrate, fading, spread
+from crosstrain.placement.calibration import HALF_LIFE_S, Calibrated, Pair, calibrate, fading, spread
 from crosstrain.placement.forecast import LEVELS, Basis, Forecast
 from crosstrain.placement.observations import Estimates, Wait
 from crosstrain.placement.shape import Shape
@@ -33,13 +33,26 @@ UNKNOWN_MEAN_S = 86400.0
 
 def forecast(site: SiteWaits, shape: Shape, now: Instant) -> Forecast:
     """How long a job of this shape would wait if it were submitted now."""
-    held = site.of(shape)
-    probe = held.latest
-    age_s = max(0.0, (now - probe.at) / 1000) if probe else 0.0
-    if probe and age_s <= OLDEST_S:
-        return _from_estimate(site, held, probe, age_s, now)
-    why = f"its last probe is {age_s / 3600:.0f} h old" if probe else "it was never probed"
-    return _from_history(site, held, now, why)
+    return forecasts(site, [shape], now)[shape]
+
+
+def forecasts(site: SiteWaits, shapes: Iterable[Shape], now: Instant) -> dict[Shape, Forecast]:
+    """The same for several shapes of a site, for which its outcomes are looked through only once."""
+    calibrated: dict[Basis, dict[Shape, Calibrated]] = {}
+    made = {}
+    for shape in shapes:
+        held = site.of(shape)
+        probe = held.latest
+        age_s = max(0.0, (now - probe.at) / 1000) if probe else 0.0
+        if probe and age_s <= OLDEST_S:
+            basis = Basis.PLAN if probe.plan_s is not None else Basis.TEST_ONLY
+            if basis not in calibrated:
+                calibrated[basis] = _calibrate_all(site, basis, now)
+            made[shape] = _from_estimate(held, basis, probe, age_s, now, calibrated[basis])
+        else:
+            why = f"its last probe is {age_s / 3600:.0f} h old" if probe else "it was never probed"
+            made[shape] = _from_history(site, held, now, why)
+    return made
 
 
 def waits_known(held: ShapeWaits, now: Instant) -> list[Wait]:
@@ -53,17 +66,22 @@ def waits_known(held: ShapeWaits, now: Instant) -> list[Wait]:
     return known + still
 
 
-def _from_estimate(site: SiteWaits, held: ShapeWaits, probe: Estimates, age_s: float, now: Instant) -> Forecast:
-    basis = Basis.PLAN if probe.plan_s is not None else Basis.TEST_ONLY
+def _calibrate_all(site: SiteWaits, basis: Basis, now: Instant) -> dict[Shape, Calibrated]:
+    """Every shape of the site with its scale."""
+    pairs = {held.shape: _pairs(waits_known(held, now), basis, now) for held in site.shapes}
+    discount = DEFAULT_DISCOUNT if site.discount is None else site.discount
+    return {
+        shape: calibrate(own, [pair for other, theirs in pairs.items() if other != shape for pair in theirs], discount)
+        for shape, own in pairs.items()
+    }
+
+
+def _from_estimate(
+    held: ShapeWaits, basis: Basis, probe: Estimates, age_s: float, now: Instant, calibrated: Mapping[Shape, Calibrated]
+) -> Forecast:
     estimate_s = _estimate(probe, basis)
     assert estimate_s is not None, "a probe without both estimates is not kept"
-    pairs = {held.shape: _pairs(waits_known(held, now), basis, now)}
-    pairs |= {other.shape: _pairs(waits_known(other, now), basis, now) for other in site.shapes}
-    discount = DEFAULT_DISCOUNT if site.discount is None else site.discount
-    own, *others = (
-        calibrate(mine, [pair for shape, theirs in pairs.items() if shape != name for pair in theirs], discount)
-        for name, mine in sorted(pairs.items(), key=lambda item: item[0] != held.shape)
-    )
+    own, others = calibrated[held.shape], [other for shape, other in calibrated.items() if shape != held.shape]
     stale = f", {age_s / 3600:.0f} h old and so with a wider band" if age_s > FRESH_S else ""
     name = "own plan of the queue" if basis is Basis.PLAN else "the scheduler's estimate"
     count = sum(pair.exact for pair in own.pairs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from crosstrain.domain.ids import Instant, SiteName
 from crosstrain.placement.error_record import ErrorRecord, error_record
 from crosstrain.placement.forecast import BANDS, Forecast
-from crosstrain.placement.predict import forecast
+from crosstrain.placement.predict import forecasts
 from crosstrain.placement.shape import Shape
 from crosstrain.placement.waits import SiteWaits
 
@@ -35,9 +35,9 @@ class WaitRow:
 
 def wait_rows(site: SiteWaits, now: Instant) -> tuple[WaitRow, ...]:
     """A row for each shape that was ever probed or submitted, in the order of the shapes."""
-    rows = []
+    rows, all_made = [], forecasts(site, [held.shape for held in site.shapes], now)
     for held in site.shapes:
-        made = forecast(site, held.shape, now)
+        made = all_made[held.shape]
         age_s = None if held.latest is None else max(0.0, (now - held.latest.at) / 1000)
         bands = tuple(made.band(level) for level in BANDS)
         rows.append(WaitRow(site.site, held.shape, made, bands, age_s, len(held.open), error_record(held.scored)))
