@@ -7,7 +7,7 @@
     ├── Refused               5  the coordinator answered no, with a reason (RFC 9457 problem)
     ├── IntegrityError        6  bytes or records that contradict their digest or each other
     ├── Diverged              7  a loss or a gradient stopped being finite
-    └── Superseded            8  a newer coordinator or a newer session took over
+    └── Superseded            8  a newer coordinator, session or relay took over
 
 The number is the process's exit code; 0 is success and 1 is "the answer is no" (an audit that found problems).
 """
@@ -81,6 +81,6 @@ class Diverged(CrosstrainError):
 
 
 class Superseded(CrosstrainError):
-    """A newer session of this site, or a newer coordinator of this run, took over."""
+    """A newer session of this site, a newer coordinator of this run, or a newer relay of this mailbox took over."""
 
     exit_code = 8

@@ -17,7 +17,7 @@ from crosstrain.domain import timeouts
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import Superseded
 from crosstrain.relay.forward import Forwarder
-from crosstrain.relay.moves import MakeBlobs, Move
+from crosstrain.relay.moves import Direction, MakeBlobs, Move
 from crosstrain.wire.mailbox import Answer, Control, Download, Letter, Mailbox, Moving, Nothing, Pulse, Upload
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Relay:
         self._list_due = 0.0
         self._clean_due = clock.perf() + CLEAN_EVERY_S
         self._known: dict[str, _Known] = {}
-        self._moves: dict[tuple[str, Digest], Move] = {}
+        self._moves: dict[tuple[Direction, Digest], Move] = {}
         self._wanted_at: dict[Digest, float] = {}
 
     def step(self) -> float:
@@ -179,12 +179,11 @@ class Relay:
 
     # -- blobs ------------------------------------------------------------------------------------------------------
 
-    def _move(self, direction: str, digest: Digest) -> Move:
+    def _move(self, direction: Direction, digest: Digest) -> Move:
         """The transfer that is under way, or a new one."""
         found = self._moves.get((direction, digest))
         if found is None or found.over:
-            kind = "upload" if direction == "upload" else "download"
-            found = Move(self._mailbox, kind, digest, self._make_blobs)  # type: ignore[arg-type]
+            found = Move(self._mailbox, direction, digest, self._make_blobs)
             self._moves[direction, digest] = found
             found.start()
         return found
