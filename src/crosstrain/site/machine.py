@@ -74,11 +74,15 @@ class Parts:
         return None if self.ends_at is None else (self.ends_at - self.clock.now()) / 1000
 
     def shows(self, phase: Phase) -> Callable[[int, int], None]:
-        """A progress callback that puts rate and time left of a transfer on the board."""
+        """A progress callback that puts rate and time left of a transfer on the board; what an earlier attempt brought does
+        not count."""
         started = self.clock.perf()
+        before: int | None = None
 
         def show(done: int, total: int) -> None:
-            rate = done / max(1e-3, self.clock.perf() - started)
+            nonlocal before
+            before = done if before is None else before
+            rate = max(0, done - before) / max(1e-3, self.clock.perf() - started)
             left = f", {(total - done) / rate:.0f} s left" if rate else ""
             self.board.show(phase, done, total, detail=f"{rate / 1e6:.1f} MB/s{left}")
 
