@@ -1,0 +1,177 @@
+"""Transfers between two processes, either of which is killed at random bytes: they always end, and nothing is sent twice as a
+whole."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+from tests.fakes import build_world, sha256
+
+from crosstrain.assembly import listen
+from crosstrain.clock import SystemClock, pause
+from crosstrain.coordinator.http_server import HttpServer
+from crosstrain.demo.prepare import free_port
+from crosstrain.domain.ids import Digest
+from crosstrain.wire.transfer import BlobClient
+
+KILLS = 5
+"""In each of the four combinations of direction and victim."""
+TOTAL = 24 << 20
+PATIENCE_S = 120.0
+CHUNK = 1 << 16
+CONTEXT = multiprocessing.get_context("forkserver")
+# Not this module: the server of processes does not look where tests are.
+CONTEXT.set_forkserver_preload(["crosstrain.assembly", "crosstrain.coordinator.http_server", "anyio.from_thread"])
+
+
+def serve(directory: Path, port: int) -> None:
+    """A coordinator's process."""
+    HttpServer(build_world(directory).app).run(listen("127.0.0.1", port))
+
+
+def move(way: str, port: int, path: Path, digest: Digest) -> None:
+    """A site's process."""
+    blobs = BlobClient(f"http://127.0.0.1:{port}", SystemClock(), random.Random().random, pause)
+    if way == "up":
+        blobs.upload(path, digest, PATIENCE_S, lambda _done, _total: None)
+    else:
+        blobs.download(digest, path, PATIENCE_S, lambda _done, _total: None)
+
+
+class Wire:
+    """A TCP line that counts the bytes it passes, and calls when so many have passed."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listener = listen("127.0.0.1", 0)
+        self._lock = threading.Lock()
+        self._due: tuple[int, Callable[[], None]] | None = None
+        self.port = int(self._listener.getsockname()[1])
+        self.passed = 0
+        self._calls: list[threading.Thread] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def at(self, passed: int, act: Callable[[], None]) -> None:
+        self._due = (passed, act)
+
+    def close(self) -> None:
+        # A blocked accept(2) does not notice that its socket is closed.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+        for thread in self._calls:
+            thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            self._calls.append(threading.Thread(target=self._call, args=(near,), daemon=True))
+            self._calls[-1].start()
+
+    def _call(self, near: socket.socket) -> None:
+        with near:
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                return
+            with far:
+                back = threading.Thread(target=self._pass, args=(far, near), daemon=True)
+                back.start()
+                self._pass(near, far)
+                back.join()
+
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        # Little on its way, so that what is counted is what arrives.
+        sink.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, CHUNK)
+        with contextlib.suppress(OSError):
+            while data := source.recv(CHUNK):
+                sink.sendall(data)
+                self._count(len(data))
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _count(self, count: int) -> None:
+        with self._lock:
+            self.passed += count
+            if self._due is None or self.passed < self._due[0]:
+                return
+            act, self._due = self._due[1], None
+        act()
+
+
+@pytest.fixture
+def processes() -> Iterator[Callable[..., BaseProcess]]:
+    """Starts processes, and ends them with the test."""
+    started: list[BaseProcess] = []
+
+    def start(target: Callable[..., None], *arguments: object) -> BaseProcess:
+        process = CONTEXT.Process(target=target, args=arguments, daemon=True)
+        process.start()
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("victim", ["site", "coordinator"])
+def test_transfer_whose_ends_are_killed_at_random_bytes_ends_and_sends_little_twice(
+    way: str, victim: str, fast_tmp: Path, processes: Callable[..., BaseProcess]
+) -> None:
+    rng = random.Random(f"{way} {victim}")
+    data = rng.randbytes(TOTAL)
+    digest, path, port = sha256(data), fast_tmp / "blob", free_port()
+    objects = fast_tmp / "objects"
+    if way == "up":
+        path.write_bytes(data)
+    else:
+        (objects / digest[:2]).mkdir(parents=True)
+        (objects / digest[:2] / digest).write_bytes(data)
+    wire = Wire(port)
+
+    def begin(who: str) -> BaseProcess:
+        return (
+            processes(serve, fast_tmp, port) if who == "coordinator" else processes(move, way, wire.port, path, digest)
+        )
+
+    running = {who: begin(who) for who in ("coordinator", "site")}
+    points = sorted(rng.randrange(TOTAL * 9 // 10) for _ in range(KILLS))
+    for point in points:
+        due = threading.Event()
+        pid = running[victim].pid
+        assert pid is not None
+
+        def kill(pid: int = pid, due: threading.Event = due) -> None:
+            os.kill(pid, signal.SIGKILL)
+            due.set()
+
+        wire.at(max(point, wire.passed + CHUNK), kill)
+        assert due.wait(PATIENCE_S), f"{wire.passed} of {point} bytes passed, {running}"
+        running[victim].join()
+        running[victim] = begin(victim)
+    running["site"].join(PATIENCE_S)
+    assert running["site"].exitcode == 0
+    there = path if way == "down" else objects / digest[:2] / digest
+    assert there.read_bytes() == data
+    assert wire.passed < 2 * TOTAL
+    assert [found.name for found in fast_tmp.glob("**/*.part")] == []
+    wire.close()
