@@ -14,194 +14,80 @@ choice in hindsight) - 1. `equal_nodes`: the same with no shape larger than the 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import random
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean, quantiles
 from typing import Any
 
-from crosstrain.domain.ids import SiteName
-from crosstrain.placement.choose import choose_shapes
-from crosstrain.placement.forecast import Forecast
-from crosstrain.placement.offer import Demand, Option, SiteOffer
-from crosstrain.placement.predict import forecast
-from crosstrain.placement.shape import HOUR_S, Shape
-from crosstrain.simulation.campaign.realise import Place, Realised, realise
-from crosstrain.simulation.campaign.truth import ReplayedWaits
+from crosstrain.placement.offer import Demand
+from crosstrain.placement.shape import HOUR_S
+from crosstrain.simulation.campaign import compare
+from crosstrain.simulation.campaign.compare import Case, Strategy
 from crosstrain.simulation.queues.backfill import Order
-from crosstrain.simulation.queues.observed import instant, observe, shapes_of
-from crosstrain.simulation.queues.probes import ProbeTable, cached_probes
+from crosstrain.simulation.queues.observed import shapes_of
+from crosstrain.simulation.queues.probes import cached_probes
 from crosstrain.simulation.queues.published import LOGS, cache_directory, traces_directory
 from crosstrain.simulation.queues.swf import read_swf
 
 WORK_H = (12.0, 26.5, 72.0)
 MIDDLE = 2
 """Column of the middle shape: more nodes than the small ones, fewer than the largest."""
-HORIZON_S = 60 * 24 * HOUR_S
 ROOM_S = 4 * 24 * HOUR_S
 """From the last start to the end of a log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """One replayed site.
-
-    Attributes:
-        forecasts: visible queue or not -> row of a probe -> one forecast per shape.
-        rows: of the second half.
-    """
-
-    name: str
-    table: ProbeTable
-    shapes: tuple[Shape, ...]
-    place: Place
-    forecasts: dict[bool, dict[int, list[Forecast]]]
-    rows: range
-
-
-def load(name: str, order: Order, traces: Path) -> Site:
+def load(name: str, order: Order, traces: Path) -> Case:
+    """A site with its forecasts."""
     log = LOGS[name]
     table = cached_probes(read_swf(traces / log.file, log.nodes), order, log.probes, cache_directory())
     shapes = shapes_of(table)
-    speeds = {shape: shape.nodes / shapes[MIDDLE].nodes for shape in shapes}
     last = max(row for row, time in enumerate(table.times_s) if time <= table.times_s[-1] - ROOM_S)
-    rows = range(len(table.times_s) // 2, last)
-    seen: dict[bool, dict[int, list[Forecast]]] = {}
+    speeds = {shape: shape.nodes / shapes[MIDDLE].nodes for shape in shapes}
+    case = Case(name, table, speeds, MIDDLE, range(len(table.times_s) // 2, last))
     for visible in (False, True):
-        seen[visible] = {
-            moment.row: [forecast(moment.site, shape, moment.now) for shape in shapes]
-            for moment in observe(table, name, visible)
-            if moment.row in rows
-        }
-    return Site(name, table, shapes, Place(ReplayedWaits.of(table), speeds), seen, rows)
+        case.know(visible)
+    return case
 
 
-Choice = list[tuple[Shape, int] | None]
-
-
-def planned(
-    sites: Sequence[Site], rows: Sequence[int], demand: Demand, visible: bool, largest: Sequence[int]
-) -> Choice:
-    """What the planner submits."""
-    offers = []
-    for site, row, most in zip(sites, rows, largest, strict=True):
-        options = tuple(
-            Option(shape, site.place.tokens_per_s[shape], stated)
-            for shape, stated in zip(site.shapes, site.forecasts[visible][row], strict=True)
-            if shape.nodes <= most
-        )
-        offers.append(SiteOffer(SiteName(site.name), options, max_depth=1, startup_s=0.0, tail_s=0.0))
-    shapes = choose_shapes(demand, offers, instant(float(sites[0].table.times_s[rows[0]])))
-    return [(shapes[offer.name], 1) for offer in offers]
-
-
-def hindsight(sites: Sequence[Site], demand: Demand, begins: Sequence[float], largest: Sequence[int]) -> Realised:
-    """The best choice of members and shapes, for the waits that happened."""
-    ways = [
-        [None, *((s, 1) for s in site.shapes if s.nodes <= most)] for site, most in zip(sites, largest, strict=True)
-    ]
-    found = [play(sites, list(choice), demand, begins) for choice in itertools.product(*ways) if any(choice)]
-    return min(found, key=lambda each: each.finish_s)
-
-
-class _Shifted:
-    """A truth whose clock is another site's."""
-
-    def __init__(self, truth: ReplayedWaits, offset_s: float) -> None:
-        self._truth, self._offset_s = truth, offset_s
-
-    def wait_s(self, shape: Shape, submitted_s: float) -> float:
-        return self._truth.wait_s(shape, submitted_s + self._offset_s)
-
-
-def play(
-    sites: Sequence[Site], choice: Choice, demand: Demand, begins: Sequence[float], together: bool = False
-) -> Realised:
-    """One campaign that begins at another time of each log."""
-    places = [
-        Place(_Shifted(site.place.truth, begin), site.place.tokens_per_s)  # type: ignore[arg-type]
-        for site, begin in zip(sites, begins, strict=True)
-    ]
-    return realise(places, choice, demand, 0.0, HORIZON_S, together)
-
-
-def cell(sites: Sequence[Site], work_h: float, starts: int, seed: int) -> dict[str, Any]:
+def cell(cases: list[Case], work_h: float, starts: int, seed: int) -> dict[str, Any]:
     """All strategies of one cell."""
-    rng = random.Random(seed)
-    demand = Demand(2 * work_h * HOUR_S, 1e9, 0.0)
-    middle: Choice = [(site.shapes[MIDDLE], 1) for site in sites]
-    middling = [site.shapes[MIDDLE].nodes for site in sites]
-    everything = [max(shape.nodes for shape in site.shapes) for site in sites]
-    rows: list[dict[str, Realised]] = []
-    for _ in range(starts):
-        at = [rng.choice(site.rows) for site in sites]
-        begins = [float(site.table.times_s[row]) for site, row in zip(sites, at, strict=True)]
-        singles = [
-            play(sites, [(shape, 1) if index == number else None for number in range(len(sites))], demand, begins)
-            for index, site in enumerate(sites)
-            for shape in site.shapes
-        ]
-        rows.append(
-            {
-                "wait_for_all": play(sites, middle, demand, begins, together=True),
-                "submit_everywhere": play(sites, middle, demand, begins),
-                "best_single_site": min(singles, key=lambda each: each.finish_s),
-                "planner": play(sites, planned(sites, at, demand, False, everything), demand, begins),
-                "planner_with_squeue": play(sites, planned(sites, at, demand, True, everything), demand, begins),
-                "hindsight": hindsight(sites, demand, begins, everything),
-                "equal_nodes_planner": play(sites, planned(sites, at, demand, False, middling), demand, begins),
-                "equal_nodes_hindsight": hindsight(sites, demand, begins, middling),
-            }
-        )
-    return summary(rows)
-
-
-def summary(rows: Sequence[dict[str, Realised]]) -> dict[str, Any]:
-    """Means over starts, with p10, p50, p90 of the savings."""
-    found: dict[str, Any] = {"starts": len(rows), "strategies": {}}
-    for name in rows[0]:
-        savings = [1 - row[name].finish_s / row["wait_for_all"].finish_s for row in rows]
-        tenths = quantiles(savings, n=10)
-        found["strategies"][name] = {
-            "hours": fmean(row[name].finish_s for row in rows) / HOUR_S,
-            "saving": fmean(savings),
-            "saving_p10": tenths[0],
-            "saving_p50": tenths[4],
-            "saving_p90": tenths[8],
-            "node_hours": fmean(row[name].node_hours for row in rows),
-            "node_hours_wasted": fmean(row[name].wasted for row in rows),
-        }
-    regret = regret_of(rows, "planner", "hindsight")
-    found |= {
-        "saving_vs_wait_all": found["strategies"]["planner"]["saving"],
-        "saving_submit_everywhere": found["strategies"]["submit_everywhere"]["saving"],
-        "regret_to_hindsight": regret,
-        "regret_to_hindsight_with_squeue": regret_of(rows, "planner_with_squeue", "hindsight"),
-        "equal_nodes": {
-            "saving_vs_wait_all": found["strategies"]["equal_nodes_planner"]["saving"],
-            "regret_to_hindsight": regret_of(rows, "equal_nodes_planner", "equal_nodes_hindsight"),
-        },
+    nodes = [case.shapes[MIDDLE].nodes for case in cases]
+    strategies: dict[str, Strategy] = {
+        "wait_for_all": compare.middle(cases, together=True),
+        "submit_everywhere": compare.middle(cases, together=False),
+        "best_single_site": compare.best_single,
+        "planner": compare.planner(visible=False),
+        "planner_with_squeue": compare.planner(visible=True),
+        "hindsight": compare.hindsight(),
+        "equal_nodes_planner": compare.planner(False, nodes),
+        "equal_nodes_hindsight": compare.hindsight(nodes),
     }
-    return found
-
-
-def regret_of(rows: Sequence[dict[str, Realised]], name: str, best: str) -> float:
-    """Mean time over mean time of the best, minus one."""
-    return sum(row[name].finish_s for row in rows) / sum(row[best].finish_s for row in rows) - 1
+    found = compare.compare(cases, Demand(2 * work_h * HOUR_S, 1e9, 0.0), strategies, starts, seed)
+    best = {name: "equal_nodes_hindsight" if name.startswith("equal") else "hindsight" for name in strategies}
+    by = {name: compare.summarise(found, name, "wait_for_all", best[name]) for name in strategies}
+    return {
+        "saving_vs_wait_all": by["planner"].saving,
+        "saving_submit_everywhere": by["submit_everywhere"].saving,
+        "regret_to_hindsight": by["planner"].regret,
+        "regret_to_hindsight_with_squeue": by["planner_with_squeue"].regret,
+        "equal_nodes": {
+            "saving_vs_wait_all": by["equal_nodes_planner"].saving,
+            "regret_to_hindsight": by["equal_nodes_planner"].regret,
+        },
+        "starts": starts,
+        "strategies": {name: asdict(summary) for name, summary in by.items()},
+    }
 
 
 def show(cells: dict[str, dict[str, Any]]) -> None:
     print(
-        f"{'cell':14}{'saving: everywhere':>20}{'planner':>9}{'+squeue':>9}{'hindsight':>11}{'regret':>8}{'+squeue':>9}"
+        f"{'cell':12}{'saving: everywhere':>20}{'planner':>9}{'+squeue':>9}{'hindsight':>11}{'regret':>8}{'+squeue':>9}"
     )
     for name, found in cells.items():
         by = found["strategies"]
         print(
-            f"{name:14}{100 * found['saving_submit_everywhere']:18.1f} %{100 * found['saving_vs_wait_all']:7.1f} %"
+            f"{name:12}{100 * found['saving_submit_everywhere']:18.1f} %{100 * found['saving_vs_wait_all']:7.1f} %"
             f"{100 * by['planner_with_squeue']['saving']:7.1f} %{100 * by['hindsight']['saving']:9.1f} %"
             f"{100 * found['regret_to_hindsight']:6.1f} %{100 * found['regret_to_hindsight_with_squeue']:7.1f} %"
         )
@@ -209,18 +95,17 @@ def show(cells: dict[str, dict[str, Any]]) -> None:
     for name, found in cells.items():
         equal = found["equal_nodes"]
         saving, regret = 100 * equal["saving_vs_wait_all"], 100 * equal["regret_to_hindsight"]
-        print(f"{name:14}saving {saving:5.1f} %, regret {regret:4.1f} %")
-    print("\nnode-hours (wasted), mean over starts:")
+        print(f"{name:12}saving {saving:5.1f} %, regret {regret:4.1f} %")
+    print("\nnode-hours (of them without training), mean over starts:")
     for name, found in cells.items():
         parts = (
-            f"{key} {each['node_hours']:,.0f} ({each['node_hours_wasted']:,.0f})"
-            for key, each in found["strategies"].items()
+            f"{key} {each['node_hours']:,.0f} ({each['wasted']:,.0f})" for key, each in found["strategies"].items()
         )
-        print(f"{name:14}" + ", ".join(parts))
+        print(f"{name:12}" + ", ".join(parts))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--starts", type=int, default=1000, help="campaigns per cell")
     parser.add_argument("--seed", type=int, default=0)
@@ -229,10 +114,10 @@ def main() -> None:
     traces = traces_directory(chosen.traces)
     cells = {}
     for order in Order:
-        sites = [load(name, order, traces) for name in ("theta", "mira")]
+        cases = [load(name, order, traces) for name in ("theta", "mira")]
         for work_h in WORK_H:
             print(f"{order} {work_h:g} h ...", file=sys.stderr)
-            cells[f"{order}-{work_h:g}h"] = cell(sites, work_h, chosen.starts, chosen.seed)
+            cells[f"{order}-{work_h:g}h"] = cell(cases, work_h, chosen.starts, chosen.seed)
     if chosen.json:
         print(json.dumps(cells))
     else:

@@ -21,7 +21,8 @@ from meanings import EVENTS, JUDGEMENTS, OTHER_EXITS, PROBLEMS, ROUTES
 from pydantic import BaseModel
 
 import crosstrain
-from crosstrain import config, errors
+from crosstrain import batch_section, config, errors
+from crosstrain.assembly import with_placement
 from crosstrain.cli.main import app as cli
 from crosstrain.clock import SystemClock
 from crosstrain.config import RunConfig
@@ -120,9 +121,20 @@ def run_file_page() -> Iterator[str]:
         section = field.annotation
         if name == "sites":
             yield from ("", "## `[sites.NAME]`", "", "The keys of `[site]` that differ at the site NAME.")
+            yield from _batch_sections()
             continue
         assert isinstance(section, type) and issubclass(section, BaseModel)
         yield from ("", f"## `[{name}]`", "", inspect.cleandoc(section.__doc__ or ""), "")
+        yield from _fields(section, told, "key")
+
+
+def _batch_sections() -> Iterator[str]:
+    told = _told(batch_section)
+    for name, section in (
+        ("[sites.NAME.batch]", batch_section.BatchSection),
+        ("[[sites.NAME.batch.shapes]]", batch_section.ShapeSection),
+    ):
+        yield from ("", f"## `{name}`", "", inspect.cleandoc(section.__doc__ or ""), "")
         yield from _fields(section, told, "key")
 
 
@@ -252,12 +264,24 @@ EXAMPLES = {
 
 
 def timeouts_page() -> Iterator[str]:
-    yield from ("# Timeouts", "", "Everything that something waits for follows from the length of a round, the bytes that",)
-    yield from ("move and the measured link (`domain/timeouts.py`). `crosstrain doctor RUN.toml` prints this table for a run,",)
+    yield from (
+        "# Timeouts",
+        "",
+        "Everything that something waits for follows from the length of a round, the bytes that",
+    )
+    yield from (
+        "move and the measured link (`domain/timeouts.py`). `crosstrain doctor RUN.toml` prints this table for a run,",
+    )
     yield from ("and warns of keys that are set shorter than what they wait for. Seconds, for three runs:", "")
     columns = [derive(found) for found in EXAMPLES.values()]
     rows = [
-        (row[0].name, *(f"{cell.seconds:.4g}" for cell in row), row[0].rule, row[0].reason, f"`{row[0].key}`" if row[0].key else "")
+        (
+            row[0].name,
+            *(f"{cell.seconds:.4g}" for cell in row),
+            row[0].rule,
+            row[0].reason,
+            f"`{row[0].key}`" if row[0].key else "",
+        )
         for row in zip(*columns, strict=True)
     ]
     yield from _table(("what is waited for", *EXAMPLES, "rule", "why", "key"), rows)
@@ -364,7 +388,7 @@ def _require_same(what: str, found: Iterable[str], told: Iterable[str]) -> None:
 
 def _idle_service() -> Any:
     """What `build_app` looks at before the first request."""
-    return SimpleNamespace(clock=SystemClock(), extensions=())
+    return SimpleNamespace(clock=SystemClock(), extensions=(with_placement,))
 
 
 def _is(path: Path, text: str) -> bool:

@@ -184,15 +184,20 @@ def begin_service(
         identity,
         rule,
         started_at=now,
-        extensions=(_with_placement,),
+        extensions=(with_placement,),
     )
 
 
-def _with_placement(app: FastAPI, service: Service) -> None:
+def with_placement(app: FastAPI, service: Service) -> None:
+    """Adds the planner's routes to a coordinator's application."""
+
     def desk() -> Desk:
         return Desk(service.config, service.database, service.corpus, service.seq_len)
 
-    placement_routes.install(app, desk, lambda: service.clock.now())
+    def now() -> Instant:
+        return service.clock.now()  # the clock too is looked up anew
+
+    placement_routes.install(app, desk, now)
 
 
 def holds_run(connection: Connection, identity: Fingerprint) -> bool:

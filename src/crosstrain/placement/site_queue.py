@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -187,14 +186,8 @@ def left_to_wait(wait: Forecast, waited_s: float) -> Forecast:
     that was forecast, nothing but "any moment, or as long again" is known."""
     past = wait.probability_within(waited_s)
     if past >= wait.levels[-1]:
-        levels, left = (0.1, 0.5, 0.9), (0.1 * waited_s, waited_s, 3 * waited_s)
-        return replace(
-            wait, point_s=waited_s, levels=levels, waits_s=left, reason=f"{wait.reason}; it waits longer than said"
-        )
+        longer = (0.1 * waited_s, waited_s, 3 * waited_s)
+        reason = f"{wait.reason}; it waits longer than said"
+        return replace(wait, point_s=waited_s, levels=(0.1, 0.5, 0.9), waits_s=longer, reason=reason)
     left = tuple(max(0.0, wait.quantile(past + (1 - past) * level) - waited_s) for level in wait.levels)
     return replace(wait, point_s=max(0.0, wait.quantile((1 + past) / 2) - waited_s), waits_s=left)
-
-
-def wanted_names(jobs: tuple[QueueJob, ...]) -> Mapping[str, QueueJob]:
-    """Jobs that are queued or run, by name."""
-    return {job.name: job for job in jobs if _open(job)}

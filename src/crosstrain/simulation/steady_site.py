@@ -15,7 +15,7 @@ import numpy as np
 
 from crosstrain.config import RunConfig
 from crosstrain.domain.block import Corpus
-from crosstrain.domain.ids import Digest, SessionId, Token
+from crosstrain.domain.ids import Digest, Instant, SessionId, Token
 from crosstrain.domain.phase import digest_windows, sum_windows, window_numbers
 from crosstrain.domain.site import Phase
 from crosstrain.simulation.network import SimulatedLine, SimulatedTransport, Weather
@@ -75,10 +75,11 @@ class SteadySite:
         self._delta = _weights(directory / "delta.safetensors", 0.001)
         self._actor: Actor | None = None
         self._holds: int | None = None
+        self._ends_at: Instant | None = None
 
-    def start(self) -> None:
-        """A job begins."""
-        self._holds = None
+    def start(self, ends_at: Instant | None = None) -> None:
+        """A job begins; one whose end is given asks for no more than fits, and leaves."""
+        self._holds, self._ends_at = None, ends_at
         self._actor = self._world.spawn(self.traits.name, self._job)
 
     def kill(self) -> None:
@@ -109,8 +110,12 @@ class SteadySite:
             pass
 
     def _step(self, actor: Actor, api: SiteApi, blobs: BlobClient, session: SessionId) -> bool:
-        """Asks once and does what it is told; False at the run's end."""
-        reply = api.next_work(session, messages.NextRequest(holds=self._holds))
+        """Asks once and does what it is told; False at the end of the run or of the job."""
+        fits = self._blocks_that_fit()
+        if fits == 0:
+            api.end(session, "its job ends", NO_DEADLINE_S)
+            return False
+        reply = api.next_work(session, messages.NextRequest(holds=self._holds, max_blocks=fits))
         match reply.work:
             case "initialise":
                 self._upload(blobs, self._initial)
@@ -128,6 +133,12 @@ class SteadySite:
             case "finished":
                 return False
         return True
+
+    def _blocks_that_fit(self) -> int | None:
+        if self._ends_at is None:
+            return None
+        left_s = (self._ends_at - self._world.now()) / 1000 - 2 * EXCHANGE_S
+        return max(0, math.floor(left_s * self.traits.rate))
 
     def _train(
         self, actor: Actor, api: SiteApi, blobs: BlobClient, session: SessionId, lease: messages.LeaseInfo

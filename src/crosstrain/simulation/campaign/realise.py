@@ -19,7 +19,7 @@ class Place:
     """A site of a campaign.
 
     Attributes:
-        truth: its queue.
+        truth: its queue; the campaign begins at 0.
         tokens_per_s: shape -> speed of a job.
         startup_s, tail_s: of each job, without training.
     """
@@ -28,6 +28,10 @@ class Place:
     tokens_per_s: Mapping[Shape, float]
     startup_s: float = 0.0
     tail_s: float = 0.0
+
+
+Choice = list[tuple[Shape, int] | None]
+"""Shape and depth of each site; None leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +43,33 @@ class Realised:
         node_hours: charged until then.
         wasted: node-hours of them in which nothing was trained.
         first_start_s: of each site, seconds from the start of the campaign.
+        jobs: begin and end of training of each job, of each site that was chosen.
     """
 
     finish_s: float
     node_hours: float
     wasted: float
     first_start_s: tuple[float, ...]
+    jobs: tuple[tuple[tuple[float, float], ...], ...]
 
 
 def realise(
     places: Sequence[Place],
-    chosen: Sequence[tuple[Shape, int] | None],
+    chosen: Choice,
     demand: Demand,
-    begins_s: float,
     horizon_s: float,
     together: bool = False,
 ) -> Realised:
     """Plays a campaign.
 
     Args:
-        chosen: shape and depth of each site, None leaves it out.
-        begins_s: when it begins, in the time of the truths.
+        horizon_s: seconds that are played.
         together: nobody trains before the last site can begin; jobs are submitted anew then and begin at once.
     """
     pairs = [(place, what) for place, what in zip(places, chosen, strict=True) if what is not None]
-    first = [place.truth.wait_s(what[0], begins_s) for place, what in pairs]
+    first = [place.truth.wait_s(what[0], 0.0) for place, what in pairs]
     held_s = max(first, default=0.0) if together else None
-    chains = [_chain(place, *what, begins_s, horizon_s, held_s) for place, what in pairs]
+    chains = [_chain(place, *what, horizon_s, held_s) for place, what in pairs]
     finish_s = finish_by_rounds(chains, demand)
     hours = sum(_charged(curve, what[0], place, finish_s) for curve, (place, what) in zip(chains, pairs, strict=True))
     trained = sum(
@@ -73,19 +77,21 @@ def realise(
         for curve, (_, what) in zip(chains, pairs, strict=True)
         for begin, end in zip(curve.begins, curve.ends, strict=True)
     )
-    return Realised(finish_s, hours, hours - trained, tuple(first))
+    jobs = tuple(tuple(zip(curve.begins, curve.ends, strict=True)) for curve in chains)
+    return Realised(finish_s, hours, hours - trained, tuple(first), jobs)
 
 
-def _chain(place: Place, shape: Shape, depth: int, begins_s: float, horizon_s: float, held_s: float | None) -> Curve:
+def _chain(place: Place, shape: Shape, depth: int, horizon_s: float, held_s: float | None) -> Curve:
     """As `placement.chain` plays it, with the wait of the moment at which each job is submitted."""
-    curve, starts, free_at, trained = Curve(limit_s=horizon_s), [], 0.0, 0.0
+    curve, free_at, trained = Curve(limit_s=horizon_s), 0.0, 0.0
+    starts: list[float] = []
     rate = place.tokens_per_s[shape]
     for number in range(MOST_JOBS):
         if number == 0 and held_s is not None:
             start = held_s
         else:
             asked = free_at if depth == 0 else (starts[number - depth] if number >= depth else 0.0)
-            start = max(free_at, asked + place.truth.wait_s(shape, begins_s + asked))
+            start = max(free_at, asked + place.truth.wait_s(shape, asked))
         if start >= horizon_s:
             break
         starts.append(start)

@@ -49,3 +49,17 @@ class ReplayedWaits:
         before, after = self.times_s[place - 1], self.times_s[place]
         part = (submitted_s - before) / (after - before)
         return waits[place - 1] + part * (waits[place] - waits[place - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Shifted:
+    truth: Truth
+    offset_s: float
+
+    def wait_s(self, shape: Shape, submitted_s: float) -> float:
+        return self.truth.wait_s(shape, self.offset_s + submitted_s)
+
+
+def shifted(truth: Truth, offset_s: float) -> Truth:
+    """The same queue on a clock that reads 0 when its own reads `offset_s`."""
+    return _Shifted(truth, offset_s)
