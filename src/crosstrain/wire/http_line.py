@@ -1,5 +1,5 @@
-"""A line over HTTP/1.1 by `http.client`: three times fewer processor seconds per byte than httpx, because bodies are received
-into one buffer and sent by sendfile(2) (docs/measurements.md).
+"""A line over HTTP/1.1 by `http.client`: half the processor seconds per byte of httpx, because bodies are received into one
+buffer and sent by sendfile(2) (docs/measurements.md).
 
 Proxies and trust are taken from the environment as httpx takes them: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`,
 `SSL_CERT_FILE`, `SSL_CERT_DIR`.
