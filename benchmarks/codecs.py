@@ -2,7 +2,7 @@
 
 Each arm trains the same blocks in the same order at three sites, with torchtitan, their own inner state, and the production
 export, merge and outer step; only the codec differs, so that two arms of one seed differ by it alone. In the demo itself, how many
-blocks a site gets in a round depends on the clock, which moves the loss by more than a codec does.
+blocks a site gets in a round depends on the clock, so that two runs differ by more than the codec.
 
     loss            nats per token on held-out text after the last round
     loss_over_bf16  against the bf16 arm of the same seed, in percent     (bars: int8 0.5, int4 with error feedback 1)
