@@ -4,11 +4,11 @@
     python benchmarks/transfer.py --mib 1331        # the published size: 310 tensors, 1.3 GiB in bf16
 
 Ours is a real `crosstrain coordinator` process and three processes with the clients of a real site, which ask, download,
-lease, upload and contribute; only training takes no time. The floor is nginx (sendfile, WebDAV) and curl with the same bytes
-and an fsync of every file at both ends. With TLS an nginx stands before ours, as `crosstrain nginx` configures it. Flower is its newest release as it is usually used, 310 arrays inline
-(flower_exchange.py). Everything lies in one directory on one disk, all that is compared takes its turn in shuffled order in
-every repetition, after a sync of the disk, and every ratio is made within its repetition; printed is the median, `_low` and
-`_high` are the quartiles.
+lease, upload and contribute; only training takes no time. With TLS an nginx stands before it, as `crosstrain nginx` configures
+it. The floor is nginx (sendfile, WebDAV) and curl with the same bytes and an fsync of every file at both ends. Flower is its
+newest release as it is usually used, 310 arrays inline (flower_exchange.py). Everything lies in one directory on one disk, all
+that is compared takes its turn in shuffled order in every repetition, after a sync of the disk, and every ratio is made within
+its repetition; printed is the median, `_low` and `_high` are the quartiles.
 
     ours_over_nginx        transfer part over transfer part: from the first question to the last byte of the last delta, the
                            digests of both sides in ours, none in nginx's; ours with its default settings, nginx with the
