@@ -217,7 +217,7 @@ HEADINGS = ("transfer s", "quartiles", "judged s", "exchange s", "server CPU", "
 
 def table(result: dict[str, Any]) -> str:
     """Medians of each way to exchange, and the ratios."""
-    lines = [f"{'':26}" + "".join(f"{heading:>13}" for heading in HEADINGS)]
+    lines = [f"{'':26}" + "".join(f" {heading:>13}" for heading in HEADINGS)]
     found: dict[Variant, list[dict[str, Any]]] = {}
     for row in result["rows"]:
         found.setdefault(Variant(row["system"], row["tls"], row["streams"]), []).append(row)
@@ -229,7 +229,7 @@ def table(result: dict[str, Any]) -> str:
         for key in ("server_peak_mib", "client_peak_mib"):
             known = [row[key] for row in rows if row[key] is not None]
             cells.append(f"{max(known):.0f}" if known else "")
-        lines.append(f"{variant!s:26}" + "".join(f"{cell:>13}" for cell in cells))
+        lines.append(f"{variant!s:26}" + "".join(f" {cell:>13}" for cell in cells))
     lines.append("")
     for name in ("ours_over_nginx", "exchange_over_floor", "exchange_over_nginx", "flower_over_ours"):
         if result[name] is not None:
