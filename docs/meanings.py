@@ -81,7 +81,7 @@ EVENTS = {
 
 OTHER_EXITS = {
     0: "Success.",
-    1: "The answer is no (`crosstrain audit` found problems, `crosstrain doctor` no way), or a bug that printed a traceback.",
+    1: "The answer is no (`crosstrain audit` found problems, `crosstrain doctor` no way, `crosstrain submit` an item that cannot be submitted), or a bug that printed a traceback.",
     130: "Interrupted by Ctrl-C.",
     141: "The reader of the output went away, for example `head`.",
 }

@@ -340,14 +340,18 @@ def open_site(
     ends_at: Instant | None,
     connect_s: float,
     link: TrainerLink | None = None,
+    accumulate: int | None = None,
 ) -> Site:
     """Everything of a site session; nothing is registered and no trainer started yet.
 
     Args:
         link: another way to the trainer, for tests.
+        accumulate: in the place of `site.accumulate`.
     """
     config = files.config
     site = config.site_named(name)
+    if accumulate is not None:
+        site = site.model_copy(update={"accumulate": accumulate})
     manifest = load_corpus(files, name)
     spool = Spool(files.resolve(site.dir) / name, config.spec_digest())
     clock, stopping, board = SystemClock(), threading.Event(), Board()

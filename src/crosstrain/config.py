@@ -15,24 +15,14 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
 
+from crosstrain.batch_section import BatchSection, ShapeSection
 from crosstrain.domain import timeouts
 from crosstrain.errors import UsageError
+from crosstrain.section import Count, Fraction, Positive, Seconds, Section
 
 SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-
-Count = Annotated[int, Field(ge=1)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-Seconds = Annotated[float, Field(gt=0.0, le=1e9)]
-
-
-class Section(BaseModel):
-    """Base of all sections: immutable, and unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
-
 
 S = TypeVar("S", bound=Section)
 
@@ -232,6 +222,8 @@ class SiteSection(Section):
     """A phase that takes longer is saved this often at a block boundary; a restarted site goes on from there."""
     record_windows: bool = False
     """Ranks append the number of every window they train to `windows-*.log` in the site's directory."""
+    batch: BatchSection | None = None
+    """How the site's batch system is used, as `[sites.NAME.batch]`; needed by `collect` and `submit` alone."""
 
     @property
     def windows_per_step(self) -> int:
@@ -252,7 +244,7 @@ class RunConfig(Section):
     lease: LeaseSection = LeaseSection()
     coordinator: CoordinatorSection = CoordinatorSection()
     site: SiteSection = SiteSection()
-    sites: dict[Annotated[str, Field(pattern=SITE_NAME)], dict[str, Any]] = {}
+    sites: dict[Annotated[str, Field(pattern=SITE_NAME)], dict[str, Any]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _sites_are_sites(self) -> RunConfig:
@@ -349,6 +341,8 @@ def _faults(error: ValidationError, section: list[str]) -> list[str]:
 def _known_keys(parents: list[str]) -> list[str]:
     if not parents:
         return list(RunConfig.model_fields)
+    if parents[0] in ("site", "sites") and "batch" in parents:
+        return list((ShapeSection if "shapes" in parents else BatchSection).model_fields)
     if parents[0] == "sites":
         return list(SiteSection.model_fields)
     field = RunConfig.model_fields.get(parents[0])

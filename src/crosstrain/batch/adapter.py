@@ -55,6 +55,14 @@ class Adapter(Protocol):
 
     def read_queue(self, output: Output) -> Listing[JobRow]: ...
 
+    def named(self, name: str) -> list[str]:
+        """Rows of jobs of this name, live or ended a moment ago; `read_jobs` reads them."""
+        ...
+
+    def named_ended(self, name: str, since: int) -> list[str]:
+        """Rows of jobs of this name since an epoch second, from accounting; `read_ended` reads them. Raises NotOffered."""
+        ...
+
     def cancel(self, ids: Sequence[str]) -> list[str]: ...
 
     def probe(self, shape: Shape) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from crosstrain.batch.adapter import Adapter, NotOffered
@@ -21,6 +22,21 @@ from crosstrain.errors import EnvironmentFault
 
 DEADLINE_S = 60.0
 """Of one command. A client with Slurm's default MessageTimeout takes 18 s to say that the controller is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of looking for a job by its name.
+
+    Attributes:
+        row: its newest row; None if there is none.
+        queue_answered: the list of live jobs came and was readable: without a row, no live job has the name.
+        remembers: so did what tells of ended jobs: without a row, no job ever had the name.
+    """
+
+    row: JobRow | None
+    queue_answered: bool
+    remembers: bool
 
 
 class BatchSystem:
@@ -78,6 +94,25 @@ class BatchSystem:
         states = {job: found.get(job, JobState.UNKNOWN) for job in ids}
         return states, Listing(rows, listing.problems, listing.failure)
 
+    def find(self, name: str, since: int, user: str | None = None) -> Found:
+        """Looks for a job by its name.
+
+        Args:
+            since: epoch seconds before which it cannot have been submitted.
+            user: whose job it must be, where the rows tell.
+        """
+        listing = self.adapter.read_jobs(self.ask(self.adapter.named(name)))
+        if row := _named(listing, name, user):
+            return Found(row, queue_answered=True, remembers=True)
+        answered = listing.failure is None and not listing.problems
+        try:
+            command = self.adapter.named_ended(name, since)
+        except NotOffered:
+            return Found(None, queue_answered=answered, remembers=answered)
+        ended = self.adapter.read_ended(self.ask(command))
+        row = _named(ended, name, user)
+        return Found(row, queue_answered=answered, remembers=ended.failure is None and not ended.problems)
+
     def queue(self, user: str | None = None) -> Listing[JobRow]:
         """All jobs that this account may see, or those of a user."""
         return self.adapter.read_queue(self.ask(self.adapter.queue(user)))
@@ -104,3 +139,9 @@ class BatchSystem:
         except DeadlinePassed:
             return Output("", "", -9, timed_out=True)
         return Output(done.stdout, done.stderr, done.code)
+
+
+def _named(listing: Listing[JobRow], name: str, user: str | None) -> JobRow | None:
+    """The last row that is not another name's or another user's; accounting was asked for the name and does not print it."""
+    rows = [row for row in listing.rows if row.name in (None, name) and (user is None or row.user in (None, user))]
+    return rows[-1] if rows else None

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from crosstrain import __version__
 from crosstrain.cli import (
+    batch,
     chaos,
     coordinator,
     corpus,
@@ -55,6 +56,8 @@ app.command("audit")(inspect.audit)
 app.command("parse")(parse.parse)
 app.command("plan")(placement.plan)
 app.command("waits")(placement.waits)
+app.command("collect")(batch.collect)
+app.command("submit")(batch.submit)
 app.command("export")(model.export)
 app.command("generate")(model.generate)
 

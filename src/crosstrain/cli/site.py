@@ -39,6 +39,10 @@ def site(
             metavar="SECONDS", callback=seconds, help="How long to try to reach the coordinator at the start."
         ),
     ] = 60.0,
+    accumulate: Annotated[
+        int | None,
+        typer.Option(min=1, max=2**20, help="Forward passes per optimiser step, instead of `site.accumulate`."),
+    ] = None,
 ) -> None:
     """Train as one site of a run, from inside a batch job. SIGTERM and SIGUSR1 drain: the work done is contributed."""
     from crosstrain.assembly import open_run, open_site
@@ -46,7 +50,7 @@ def site(
 
     now = SystemClock().now()
     ends_at = Instant(now + round(1000 * ends_in)) if ends_in is not None else _end_from_environment()
-    parts = open_site(open_run(run), name, url, ends_at, connect)
+    parts = open_site(open_run(run), name, url, ends_at, connect, accumulate=accumulate)
     agent = parts.agent
 
     def drain(number: int, _frame: FrameType | None) -> None:

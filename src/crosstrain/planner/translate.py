@@ -31,7 +31,7 @@ def report(request: wire.ReportRequest, now: Instant) -> QueueReport:
         at=at,
         offered=tuple(OfferedShape(_shape(o.shape), o.tokens_per_s, o.windows_per_pass) for o in request.offered),
         estimates=tuple(
-            (_shape(e.shape), Estimates(ago(e.age_ms), e.test_only_s, e.plan_s, e.backlog_s)) for e in request.estimates
+            (_shape(e.shape), Estimates(ago(e.age_ms), e.test_only_s, e.plan_s)) for e in request.estimates
         ),
         jobs=tuple(
             QueueJob(

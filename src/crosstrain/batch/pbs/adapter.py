@@ -52,6 +52,12 @@ class Pbs:
     def read_queue(self, output: Output) -> Listing[JobRow]:
         return self.read_jobs(output)
 
+    def named(self, name: str) -> list[str]:  # noqa: ARG002 qstat cannot choose by name; its reader does
+        return ["qstat", "-x", "-f"]
+
+    def named_ended(self, name: str, since: int) -> list[str]:
+        raise NotOffered(f"qstat -x tells of jobs that ended (asked for {name} since {since})")
+
     def cancel(self, ids: Sequence[str]) -> list[str]:
         return ["qdel", *ids]
 

@@ -57,6 +57,12 @@ class Slurm:
     def read_queue(self, output: Output) -> Listing[JobRow]:
         return queue.read_queue(output, UTC, given=queue.COLUMNS)
 
+    def named(self, name: str) -> list[str]:
+        return ["squeue", "-h", "-a", "-t", "all", f"--name={name}", "-o", queue.FORMAT]
+
+    def named_ended(self, name: str, since: int) -> list[str]:
+        return accounting.accounting_command(since, names=[name])
+
     def cancel(self, ids: Sequence[str]) -> list[str]:
         return ["scancel", *ids]
 

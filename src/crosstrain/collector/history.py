@@ -1,0 +1,105 @@
+"""What accounting and the own journal tell: waits of like jobs, the usage discount, and what the award was charged. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import log
+
+from crosstrain.batch.readings import JobRow
+from crosstrain.batch.slurm.accounting import counts_for_usage, usage_ratio
+from crosstrain.collector.journal import Entry, Jobs
+from crosstrain.domain.ids import Instant
+from crosstrain.wire.placement import JobBody, ShapeBody, WaitBody
+
+MOST_WAITS = 200
+"""Of a report: the newest."""
+MOST_JOBS = 500
+ALIKE = log(2)
+"""A job is like a shape if nodes and limit differ by at most a factor of two."""
+
+
+def waits(
+    rows: Sequence[JobRow], shapes: Sequence[ShapeBody], own: Collection[str], since: Instant, now: Instant
+) -> list[WaitBody]:
+    """Waits of started jobs that are like a shape on offer, newest last.
+
+    Args:
+        own: ids of jobs that are reported as own jobs.
+        since: those that started by then are known.
+    """
+    found = []
+    for row in rows:
+        start = row.start.epoch if row.start else None
+        begun = max((when.epoch for when in (row.submit, row.eligible) if when and when.epoch), default=None)
+        shape = _like(row, shapes)
+        if start is None or begun is None or shape is None or row.job_id in own or not row.elapsed_s:
+            continue
+        if not since < 1000 * start <= now or begun > start:
+            continue
+        age = max(0, now - round(1000 * begun))
+        found.append((start, WaitBody(shape=shape, submitted_age_ms=age, wait_s=start - begun)))
+    return [wait for _, wait in sorted(found, key=lambda item: item[0])[-MOST_WAITS:]]
+
+
+def _like(row: JobRow, shapes: Sequence[ShapeBody]) -> ShapeBody | None:
+    if not row.nodes or not row.time_limit_s:
+        return None
+    nodes, limit = row.nodes, row.time_limit_s
+
+    def apart(shape: ShapeBody) -> float:
+        return max(abs(log(nodes / shape.nodes)), abs(log(limit / shape.walltime_s)))
+
+    near = [shape for shape in shapes if shape.partition == row.partition and apart(shape) <= ALIKE]
+    return min(near, key=apart, default=None)
+
+
+def discount(rows: Sequence[JobRow]) -> tuple[float | None, str]:
+    """Used over requested node-time of ended jobs, and a note on whose they are."""
+    counted = [row for row in rows if counts_for_usage(row)]
+    ratio = usage_ratio(counted)
+    users = {row.user for row in counted}
+    note = f"the usage discount is that of {len(counted)} jobs of {len(users)} users"
+    # Zero is a machine whose jobs all failed at once, which tells nothing of how long jobs run.
+    return (min(1.0, ratio), note) if ratio else (None, "no job ended that tells how much of their time jobs use")
+
+
+def job_bodies(jobs: Jobs, now: Instant) -> list[JobBody]:
+    """Own jobs as they are reported, the newest `MOST_JOBS`."""
+    told = [entry for entry in jobs.entries if entry.job_id is not None and entry.state != "intent"]
+    return [_body(entry, now) for entry in told[-MOST_JOBS:]]
+
+
+def _body(entry: Entry, now: Instant) -> JobBody:
+    # What waits for another job is not yet waiting for the queue.
+    begun = entry.eligible_ms if entry.eligible_ms is not None else (now if entry.state == "pending" else None)
+    begun = begun if begun is not None else entry.submitted_ms or entry.intent_ms
+    age = max(0, now - begun)
+    started = None if entry.started_ms is None else min(age, max(0, now - entry.started_ms))
+    assert entry.job_id is not None
+    assert entry.state != "intent"
+    return JobBody(
+        name=entry.name,
+        job_id=entry.job_id,
+        shape=entry.shape,
+        state=entry.state,
+        submitted_age_ms=age,
+        started_age_ms=started,
+    )
+
+
+def charged_h(jobs: Jobs, *, pending: bool) -> float:
+    """Node-hours that the award was charged or is committed to; jobs of unknown length count to their limits.
+
+    Args:
+        pending: whether those in the queue count too.
+    """
+    return sum(_charge(entry, pending) for entry in jobs.entries)
+
+
+def _charge(entry: Entry, pending: bool) -> float:
+    if entry.state == "cancelled" or (entry.state == "pending" and not pending):
+        return 0.0
+    limit_s = float(entry.shape.walltime_s)
+    if entry.state == "ended" and entry.started_ms is not None and entry.ended_ms is not None:
+        limit_s = max(0.0, (entry.ended_ms - entry.started_ms) / 1000)
+    return entry.shape.nodes * limit_s / 3600
