@@ -27,7 +27,6 @@ import argparse
 import json
 import os
 import random
-import signal
 import statistics
 import sys
 import tempfile
@@ -40,6 +39,7 @@ from typing import Any
 from exchange import Cost, Exchanges
 from load import spread
 from nginx_floor import Floor, TlsFront, make_certificate
+from processes import exit_on_sigterm
 from synthetic import TENSORS, write_weights
 
 from crosstrain.batch.command import run
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="on the disk to measure; by default the temporary directory")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that nothing stays behind
+    exit_on_sigterm()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory, ExitStack() as stack:
         ways = open_ways(stack, Path(directory), options.mib, options.streams)
         if options.flower:

@@ -22,7 +22,6 @@ import itertools
 import json
 import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from exchange_site import DEADLINE_S, open_blobs
+from processes import exit_on_sigterm
 from runs import prepare
 from synthetic import stamp, write_weights
 from tun_router import ADDRESSES, Line, Router, enter
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=25)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that nothing stays behind
+    exit_on_sigterm()
     cases = [
         Case(rtt, loss, direction, streams or None, congestion)
         for rtt, loss, direction, congestion, streams in itertools.product(
