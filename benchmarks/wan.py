@@ -4,7 +4,8 @@
 
 A real `crosstrain coordinator` process and the client of a real site in two network namespaces, with a router of our own between
 them (tun_router.py): round trip, rate, loss and queue are the router's, TCP is the kernel's, with the buffers and the congestion
-control that Linux has unless somebody changed them. Needs root, or `unshare --user --map-root-user --net` before the command.
+control that Linux has unless somebody changed them. Needs root, or `unshare --user --map-root-user --net` before the command, and
+the host's leave for its `--congestion` (net.ipv4.tcp_allowed_congestion_control).
 
 Each transfer runs for `--seconds` and is then cut off. Bytes count when the receiver wrote them to its file, which is sparse until
 it is whole. Payload is at most 96 % of a line's rate.
