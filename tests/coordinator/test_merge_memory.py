@@ -61,3 +61,19 @@ def test_pages_that_were_read_do_not_stay_in_memory(fast_tmp: Path) -> None:
         for entry in file.entries:
             found = file.array(entry.name).reshape(-1)
             np.testing.assert_allclose(found[[0, -1]].astype(np.float32), 0.5 + 0.5 * (0.25 + 0.156) + 0.156, rtol=0.02)
+
+
+def test_rounding_generation_0_does_not_keep_the_model_in_memory(fast_tmp: Path) -> None:
+    store = LocalObjectStore(fast_tmp / "objects")
+    entries = [Entry("large", "F32", (30_000_000,))]
+    with WeightsWriter(fast_tmp / "master", entries) as writer:
+        for begin in range(0, entries[0].size, PIECE):
+            writer.append("large", np.full(min(PIECE, entries[0].size - begin), 0.5, np.float32))
+    master = store.adopt(fast_tmp / "master")
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident_mib("VmRSS")
+    wire = publisher.rounded(store, master, fast_tmp / "work")
+    taken = resident_mib("VmHWM") - before
+    assert taken < 60, f"rounding took {taken} MiB to read {entries[0].size * 4 >> 20}"
+    with WeightsFile(store.path(wire)) as file:
+        assert file.array("large")[-1] == 0.5

@@ -150,7 +150,7 @@ def _entries(file: WeightsFile, dtype: DType) -> list[Entry]:
 
 def publish_initial(service: Service, weights: Digest, now: Instant) -> GenerationRecord:
     """Publishes generation 0 from the float32 weights that the first site made. Publishing it again changes nothing."""
-    wire = weights if service.config.wire.weights == "fp32" else _rounded(service, weights)
+    wire = weights if service.config.wire.weights == "fp32" else rounded(service.objects, weights, service.work)
     record = GenerationRecord(
         Generation(0), None, wire, weights, None, 0, 0, None, None, contributions=0, published_at=now
     )
@@ -234,13 +234,16 @@ def _open_next(service: Service, connection: Connection, record: GenerationRecor
     run_store.open_round(connection, record.number, now)
 
 
-def _rounded(service: Service, master: Digest) -> Digest:
-    """The bf16 file of float32 weights."""
-    service.work.mkdir(parents=True, exist_ok=True)
+def rounded(objects: ObjectStore, master: Digest, work: Path) -> Digest:
+    """The bf16 file of float32 weights, made in `work`. Memory as for `merge`."""
+    work.mkdir(parents=True, exist_ok=True)
     # A directory of its own: the same request may come twice at once.
-    with tempfile.TemporaryDirectory(dir=service.work) as directory:
+    with tempfile.TemporaryDirectory(dir=work) as directory:
         path = Path(directory) / "weights.safetensors"
-        with WeightsFile(service.objects.path(master)) as source, WeightsWriter(path, _entries(source, "BF16")) as out:
+        with WeightsFile(objects.path(master)) as source, WeightsWriter(path, _entries(source, "BF16")) as out:
             for entry in source.entries:
-                out.write(entry.name, source.array(entry.name))
-        return service.objects.adopt(path)
+                flat = source.array(entry.name).reshape(-1)
+                for begin in range(0, max(1, flat.size), _RELEASED):
+                    out.append(entry.name, flat[begin : begin + _RELEASED])
+                    source.release()
+        return objects.adopt(path)
