@@ -38,16 +38,13 @@ ROOM_S = 4 * 24 * HOUR_S
 
 
 def load(name: str, order: Order, traces: Path) -> Case:
-    """A site with its forecasts."""
+    """A site with its table of probes."""
     log = LOGS[name]
     table = cached_probes(read_swf(traces / log.file, log.nodes), order, log.probes, cache_directory())
     shapes = shapes_of(table)
     last = max(row for row, time in enumerate(table.times_s) if time <= table.times_s[-1] - ROOM_S)
     speeds = {shape: shape.nodes / shapes[MIDDLE].nodes for shape in shapes}
-    case = Case(name, table, speeds, MIDDLE, range(len(table.times_s) // 2, last))
-    for visible in (False, True):
-        case.know(visible)
-    return case
+    return Case(name, table, speeds, MIDDLE, range(len(table.times_s) // 2, last))
 
 
 def cell(cases: list[Case], work_h: float, starts: int, seed: int) -> dict[str, Any]:

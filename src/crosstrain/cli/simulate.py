@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crosstrain.cli import campaign
+
 if TYPE_CHECKING:
     from crosstrain.simulation.fault_search import Findings
 
 app = typer.Typer(help="Run the system on a virtual clock, from a seed.", no_args_is_help=True)
+
+app.command("campaign")(campaign.campaign)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 

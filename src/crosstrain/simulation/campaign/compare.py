@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from statistics import fmean, quantiles
@@ -13,7 +13,7 @@ from crosstrain.domain.ids import SiteName
 from crosstrain.placement.choose import choose_shapes
 from crosstrain.placement.forecast import Forecast
 from crosstrain.placement.offer import Demand, Option, SiteOffer
-from crosstrain.placement.predict import forecast
+from crosstrain.placement.predict import forecasts
 from crosstrain.placement.shape import HOUR_S, Shape
 from crosstrain.simulation.campaign.realise import Choice, Place, Realised, realise
 from crosstrain.simulation.campaign.truth import ReplayedWaits, shifted
@@ -31,8 +31,8 @@ class Case:
         speeds: tokens per second of each shape.
         middle: column of the shape that people without a planner would submit.
         depth: jobs queued ahead.
-        rows: probes at which campaigns begin; forecasts are made there.
-        stated: whether others' jobs are visible -> row -> a forecast of each shape.
+        rows: probes at which campaigns may begin.
+        stated: whether others' jobs are visible -> row -> a forecast of each shape, as far as they were made.
     """
 
     name: str
@@ -49,13 +49,17 @@ class Case:
     def shapes(self) -> tuple[Shape, ...]:
         return shapes_of(self.table)
 
-    def know(self, visible: bool) -> None:
-        """Makes the forecasts, each from what was known at its time."""
-        self.stated[visible] = {
-            moment.row: [forecast(moment.site, shape, moment.now) for shape in self.shapes]
-            for moment in observe(self.table, self.name, visible)
-            if moment.row in self.rows
-        }
+    def know(self, rows: Collection[int]) -> None:
+        """Makes the forecasts at these probes that are not made yet, each from what was known at its time."""
+        for visible in (False, True):
+            made = self.stated.setdefault(visible, {})
+            missing = set(rows) - made.keys()
+            if not missing:
+                continue
+            for moment in observe(self.table, self.name, visible):
+                if moment.row in missing:
+                    found = forecasts(moment.site, self.shapes, moment.now)
+                    made[moment.row] = [found[shape] for shape in self.shapes]
 
     def place(self, row: int) -> Place:
         """The site for a campaign that begins at a probe."""
@@ -153,8 +157,10 @@ def compare(
 ) -> list[dict[str, Realised]]:
     """All strategies on the same random starts, one dictionary per start. Sites begin at times of their own logs."""
     rng, found = random.Random(f"starts {seed}"), []
-    for number in range(starts):
-        rows = [rng.choice(case.rows) for case in cases]
+    drawn = [[rng.choice(case.rows) for case in cases] for _ in range(starts)]
+    for index, case in enumerate(cases):
+        case.know({rows[index] for rows in drawn})
+    for number, rows in enumerate(drawn):
         found.append({name: strategy(cases, rows, demand) for name, strategy in strategies.items()})
         progress(number + 1)
     return found

@@ -28,8 +28,8 @@ from crosstrain.wire.messages import Fingerprint
 WINDOWS = 8
 """Of a block."""
 STEPS = 8
-FEWEST_BLOCKS, MOST_BLOCKS = 200, 4000
-PER_ROUND = 24
+FEWEST_BLOCKS, MOST_BLOCKS = 200, 2000
+PER_ROUND = 10
 """Blocks of a round, if that makes no more than `MOST_BLOCKS` in all."""
 TICK_S = 15.0
 LATE = 1.5
@@ -60,7 +60,7 @@ def play_production(
     """Plays the jobs of a realised campaign.
 
     Args:
-        names, speeds: of the sites that took part, tokens per second.
+        names, speeds: of the sites, tokens per second.
     """
     rounds = max(1.0, demand.tokens / demand.round_tokens)
     blocks = max(FEWEST_BLOCKS, min(MOST_BLOCKS, round(PER_ROUND * rounds)))
@@ -72,6 +72,8 @@ def play_production(
         coordinator.tick_s = TICK_S
         coordinator.start()
         for name, speed, jobs in zip(names, speeds, found.jobs, strict=True):
+            if not jobs:
+                continue
             share = max(1, round(speed / sum(speeds) * per_round * WINDOWS / STEPS))
             traits = SteadyTraits(name, 1, share, speed * blocks / demand.tokens, 20.0)
             site = SteadySite(world, config, identity, traits, directory / name, coordinator, seed)

@@ -43,7 +43,8 @@ class Realised:
         node_hours: charged until then.
         wasted: node-hours of them in which nothing was trained.
         first_start_s: of each site, seconds from the start of the campaign.
-        jobs: begin and end of training of each job, of each site that was chosen.
+        jobs: begin and end of training of each job, of each site; none where it was left out.
+        speeds: tokens per second of each site's jobs.
     """
 
     finish_s: float
@@ -51,6 +52,7 @@ class Realised:
     wasted: float
     first_start_s: tuple[float, ...]
     jobs: tuple[tuple[tuple[float, float], ...], ...]
+    speeds: tuple[float, ...]
 
 
 def realise(
@@ -66,19 +68,21 @@ def realise(
         horizon_s: seconds that are played.
         together: nobody trains before the last site can begin; jobs are submitted anew then and begin at once.
     """
-    pairs = [(place, what) for place, what in zip(places, chosen, strict=True) if what is not None]
-    first = [place.truth.wait_s(what[0], 0.0) for place, what in pairs]
+    first = [place.truth.wait_s(what[0], 0.0) if what else 0.0 for place, what in zip(places, chosen, strict=True)]
     held_s = max(first, default=0.0) if together else None
-    chains = [_chain(place, *what, horizon_s, held_s) for place, what in pairs]
+    chains = [
+        _chain(place, *what, horizon_s, held_s) if what else Curve() for place, what in zip(places, chosen, strict=True)
+    ]
     finish_s = finish_by_rounds(chains, demand)
-    hours = sum(_charged(curve, what[0], place, finish_s) for curve, (place, what) in zip(chains, pairs, strict=True))
-    trained = sum(
-        what[0].nodes * max(0.0, min(end, finish_s) - begin) / HOUR_S
-        for curve, (_, what) in zip(chains, pairs, strict=True)
-        for begin, end in zip(curve.begins, curve.ends, strict=True)
-    )
+    charged = trained = 0.0
+    for curve, place, what in zip(chains, places, chosen, strict=True):
+        if what:
+            charged += _charged(curve, what[0], place, finish_s)
+            spans = zip(curve.begins, curve.ends, strict=True)
+            trained += what[0].nodes * sum(max(0.0, min(end, finish_s) - begin) for begin, end in spans) / HOUR_S
     jobs = tuple(tuple(zip(curve.begins, curve.ends, strict=True)) for curve in chains)
-    return Realised(finish_s, hours, hours - trained, tuple(first), jobs)
+    speeds = tuple(place.tokens_per_s[what[0]] if what else 0.0 for place, what in zip(places, chosen, strict=True))
+    return Realised(finish_s, charged, charged - trained, tuple(first), jobs, speeds)
 
 
 def _chain(place: Place, shape: Shape, depth: int, horizon_s: float, held_s: float | None) -> Curve:

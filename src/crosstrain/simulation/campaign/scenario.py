@@ -144,7 +144,7 @@ def load_scenario(path: Path) -> Scenario:
 
 
 def stage(site: SitePart, directory: Path, seed: int) -> Case:
-    """A site with its queue and the forecasts of the second half of what is known of it.
+    """A site with its queue; campaigns begin in the second half of what is known of it.
 
     Raises:
         UsageError: the log cannot be read, or is too short.
@@ -159,10 +159,7 @@ def stage(site: SitePart, directory: Path, seed: int) -> Case:
         )
     speeds = {key: shape.tokens_per_s for key, shape in zip(shapes_of(table), site.shapes, strict=True)}
     middle = len(shapes) // 2 if site.middle is None else site.middle
-    case = Case(site.name, table, speeds, middle, rows, site.depth, site.startup_s, site.tail_s)
-    for visible in (False, True):
-        case.know(visible)
-    return case
+    return Case(site.name, table, speeds, middle, rows, site.depth, site.startup_s, site.tail_s)
 
 
 def _table(site: SitePart, shapes: tuple[tuple[int, int], ...], directory: Path, seed: int) -> ProbeTable:
