@@ -18,8 +18,10 @@ from sqlalchemy import Connection
 from crosstrain import __version__
 from crosstrain.clock import Clock, SystemClock, pause
 from crosstrain.config import RunConfig, load_run
+from crosstrain.coordinator import garbage
+from crosstrain.coordinator.garbage import Collection
 from crosstrain.coordinator.service import Service
-from crosstrain.coordinator.standby import Process
+from crosstrain.coordinator.standby import Process, Watch
 from crosstrain.corpus.manifest import TOKENIZER, Manifest
 from crosstrain.domain.block import Corpus
 from crosstrain.domain.events import EventKind
@@ -263,6 +265,35 @@ def open_stored_run(files: RunFiles) -> tuple[Database, LocalObjectStore]:
     if not path.exists():
         raise UsageError(f"There is no run in {files.coordinator_dir}.", "start `crosstrain coordinator` first")
     return open_sqlite(path, read_only=True), objects
+
+
+def collect_garbage(files: RunFiles, clock: Clock, *, dry_run: bool) -> Collection:
+    """Removes blobs that are not needed, with the run taken over for that moment; or says which they are.
+
+    Raises:
+        UsageError: there is no run, or a coordinator serves it, which removes them itself.
+    """
+    retention = garbage.retention_of(files.config.coordinator)
+    database, objects = open_stored_run(files)
+    try:
+        if dry_run:
+            found = garbage.look(database, objects, retention, clock.now())
+            return Collection(found.due, (*found.waiting, *found.fresh))
+    finally:
+        database.close()
+    database, lock = open_database(files)
+    try:
+        claim = Watch(database, lock, clock, files.config.coordinator.takeover_s).look()
+        if claim is None:
+            raise UsageError(
+                "A coordinator serves this run, and removes by itself what is not needed.",
+                "see its log, or use --dry-run; new settings count when it is started again",
+            )
+        database.take_over(claim)
+        return garbage.collect(database, objects, retention, clock.now())
+    finally:
+        lock.close()
+        database.close()
 
 
 def listen(host: str, port: int) -> socket.socket:

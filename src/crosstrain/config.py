@@ -187,6 +187,10 @@ class CoordinatorSection(Section):
     """Database and blobs; on a local disk, relative to RUN.toml."""
     database: SecretStr = SecretStr("")
     """PostgreSQL address, for example postgresql://crosstrain@db.example.org/run; empty: SQLite in `dir`."""
+    keep_generations: Annotated[int, Field(ge=0)] = 0
+    """So many of the newest generations are kept, with the deltas that were trained from them; 0 keeps all."""
+    keep_every: Annotated[int, Field(ge=0)] = 0
+    """... and every generation whose number is a multiple of this; 0 keeps no more."""
     takeover_s: Seconds = timeouts.TAKEOVER_S
     """A second coordinator on the same database takes over when the first shows no sign of life for so long."""
     host: str = "127.0.0.1"

@@ -24,6 +24,7 @@ class View:
     must_evaluate: bool
     finished: Verdict
     start: Verdict
+    room: Verdict
     closing: str | None
     contributed: bool
     resumable: int
@@ -39,6 +40,7 @@ READY = View(
     must_evaluate=False,
     finished=Verdict(False, "round 5 of 9"),
     start=Verdict(True, "the run has started"),
+    room=Verdict(True, "there is room"),
     closing=None,
     contributed=False,
     resumable=0,
@@ -101,6 +103,10 @@ READY = View(
         (
             replace(READY, start=Verdict(False, "waiting for 2 sites", UNTIL)),
             Instruction(Work.WAIT, "waiting for 2 sites", UNTIL),
+        ),
+        (
+            replace(READY, room=Verdict(False, "waiting for space")),
+            Instruction(Work.WAIT, "waiting for space"),
         ),
         (
             replace(READY, drain=Verdict(True, "near the cutoff", UNTIL)),

@@ -100,6 +100,8 @@ def audit_document(found: Audit) -> dict[str, object]:
         "contributions": found.contributions,
         "events": found.events,
         "replayed": found.replayed,
+        "not_replayable": found.not_replayable,
+        "removed": found.removed,
     }
 
 
@@ -107,8 +109,11 @@ def audit_lines(found: Audit) -> list[str]:
     """The text form of an audit."""
     counts = ", ".join(f"{blocks} {state.value}" for state, blocks in found.counts.items())
     replayed = f", {found.replayed} recomputed" if found.replayed else ""
+    if found.not_replayable:
+        replayed += f" and {found.not_replayable} not, because of retention"
+    removed = f", {found.removed} blobs removed by retention" if found.removed else ""
     head = (
-        f"{found.generations} generations{replayed}, {found.contributions} contributions, {found.events} events; "
+        f"{found.generations} generations{replayed}, {found.contributions} contributions, {found.events} events{removed}; "
         f"blocks: {counts}, {found.blocks} in all"
     )
     verdict = "audit clean: every block is in one state, and every merged block was trained exactly once"

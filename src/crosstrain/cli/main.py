@@ -19,6 +19,7 @@ from crosstrain.cli import (
     demo,
     doctor,
     flower,
+    garbage,
     inspect,
     ledger,
     model,
@@ -53,6 +54,7 @@ app.command("relay")(relay.relay)
 app.command("status")(inspect.status)
 app.command("ledger")(ledger.ledger)
 app.command("audit")(inspect.audit)
+app.command("gc")(garbage.gc)
 app.command("parse")(parse.parse)
 app.command("plan")(placement.plan)
 app.command("waits")(placement.waits)

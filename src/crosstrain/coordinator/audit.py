@@ -21,9 +21,10 @@ from sqlalchemy import Connection, RowMapping
 
 from crosstrain.config import WireSection
 from crosstrain.coordinator import publisher
+from crosstrain.coordinator.publisher import Recipe
 from crosstrain.domain.block import TRANSITIONS, BlockState, Corpus
 from crosstrain.domain.events import EventKind
-from crosstrain.domain.generation import chain_problem
+from crosstrain.domain.generation import GenerationRecord, chain_problem
 from crosstrain.domain.ids import Digest
 from crosstrain.domain.lease import LeaseState
 from crosstrain.domain.ledger import Span, count_blocks, partition_problem
@@ -31,7 +32,7 @@ from crosstrain.domain.permutation import epoch_order
 from crosstrain.domain.phase import digest_windows, sum_windows, window_numbers
 from crosstrain.errors import CrosstrainError
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
-from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage import lease_store, ledger_store, retention_store, run_store, site_store
 from crosstrain.storage.database import Database
 from crosstrain.storage.object_store import ObjectStore, digest_file
 from crosstrain.storage.prepared import Row
@@ -44,7 +45,13 @@ BLOCK_EVENTS = frozenset(kind.value for kind in TRANSITIONS)
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was looked at and what is wrong with it."""
+    """What was looked at and what is wrong with it.
+
+    Attributes:
+        replayed: generations that were recomputed.
+        removed: blobs that the run names and that retention removed.
+        not_replayable: generations that could not be recomputed because of that.
+    """
 
     problems: tuple[str, ...]
     generations: int
@@ -53,6 +60,8 @@ class Audit:
     replayed: int
     counts: dict[BlockState, int]
     blocks: int
+    removed: int = 0
+    not_replayable: int = 0
 
     @property
     def ok(self) -> bool:
@@ -66,7 +75,7 @@ def audit(database: Database, objects: ObjectStore, replay: bool = False) -> Aud
         if run is None:
             return Audit(("the database holds no run",), 0, 0, 0, 0, dict.fromkeys(BlockState, 0), 0)
         try:
-            story = _Story(connection, run)
+            story = _Story(connection, run, objects)
         except UNREADABLE as error:
             return Audit((f"the rows cannot be read: {error}",), 0, 0, 0, 0, dict.fromkeys(BlockState, 0), 0)
         problems = [
@@ -75,11 +84,11 @@ def audit(database: Database, objects: ObjectStore, replay: bool = False) -> Aud
             *_readable("the generations", story.chain_problems()),
             *_readable("the contributions", story.contribution_problems()),
             *_readable("the sites", story.site_problems()),
-            *_blob_problems(story, objects),
+            *_readable("the blobs", _blob_problems(story, objects)),
         ]
-        replayed = 0
+        replayed, lost = 0, story.not_replayable()
         if replay:
-            found = list(_readable("the recipes", _replay_problems(story, objects)))
+            found = list(_readable("the recipes", _replay_problems(story, objects, lost)))
             problems += [problem for problem in found if problem]
             replayed = len(found)
         return Audit(
@@ -90,6 +99,8 @@ def audit(database: Database, objects: ObjectStore, replay: bool = False) -> Aud
             replayed,
             ledger_store.counts(connection),
             story.corpus.blocks * (int(run["epoch"]) + 1),
+            len(story.gone & story.named().keys()),
+            len(lost) if replay else 0,
         )
 
 
@@ -104,7 +115,7 @@ def _readable(what: str, problems: Iterator[str]) -> Iterator[str]:
 class _Story:
     """Everything that was written, read once."""
 
-    def __init__(self, connection: Connection, run: Row) -> None:
+    def __init__(self, connection: Connection, run: Row, objects: ObjectStore) -> None:
         self.spec = json.loads(run["spec"])
         identity = json.loads(run["corpus"])
         self.corpus = Corpus(identity["windows"], identity["block_windows"])
@@ -116,6 +127,7 @@ class _Story:
         self.sites = site_store.sites(connection)
         self.spans = ledger_store.all_spans(connection)
         self.epochs = int(run["epoch"]) + 1
+        self.gone = {digest for digest in retention_store.removed(connection) if not objects.has(digest)}
         self._orders: dict[int, array[int]] = {}
 
     def block_problems(self) -> Iterator[str]:
@@ -218,6 +230,39 @@ class _Story:
                 if row[name] != amount:
                     yield f"site {row['name']} counts {row[name]} {name}, its history has {amount}"
 
+    def named(self) -> dict[Digest, str]:
+        """Whose the blobs are that the run consists of."""
+        named = {
+            digest: f"generation {r.number}"
+            for r in self.chain
+            for digest in (r.weights, r.master, r.momentum)
+            if digest
+        }
+        return named | {
+            Digest(row["delta"]): f"the contribution of lease {row['token']}"
+            for row in self.contributions
+            if row["accepted"]
+        }
+
+    def recipe(self, record: GenerationRecord) -> Recipe:
+        """What a generation after the first was made from."""
+        rows = [row for row in self.contributions if row["generation"] == record.parent and row["accepted"]]
+        assert record.eta is not None and record.beta is not None
+        wire = WireSection.model_validate(self.spec["wire"])
+        hyper = OuterHyperparameters(record.eta, record.beta)
+        return publisher.recipe_of(self.chain[record.number - 1], rows, hyper, wire)
+
+    def not_replayable(self) -> frozenset[int]:
+        """Generations of which retention removed what they were made from."""
+        if not self.gone:
+            return frozenset()
+        recipes = {record.number: self.recipe(record) for record in self.chain[1:]}
+        return frozenset(
+            number
+            for number, recipe in recipes.items()
+            if not self.gone.isdisjoint({recipe.parent.master, recipe.parent.momentum, *recipe.deltas})
+        )
+
     def _merged(self) -> list[RowMapping]:
         """The contributions whose lease is merged."""
         merged = {token for token, row in self.leases.items() if row["state"] == LeaseState.MERGED.value}
@@ -263,31 +308,22 @@ class _History:
 
 
 def _blob_problems(story: _Story, objects: ObjectStore) -> Iterator[str]:
-    """Every blob that the story names is there with its digest."""
-    named = {
-        digest: f"generation {r.number}" for r in story.chain for digest in (r.weights, r.master, r.momentum) if digest
-    }
-    named |= {
-        Digest(row["delta"]): f"the contribution of lease {row['token']}"
-        for row in story.contributions
-        if row["accepted"]
-    }
-    for digest, owner in named.items():
+    """Every blob that the story names is there with its digest, unless retention removed it."""
+    for digest, owner in story.named().items():
+        if digest in story.gone:
+            continue
         try:
             objects.verify(digest)
         except CrosstrainError as error:
             yield f"blob {digest[:12]} of {owner}: {error.message}"
 
 
-def _replay_problems(story: _Story, objects: ObjectStore) -> Iterator[str]:
-    """Recomputes each generation; yields one sentence per generation, empty if it came out bit-identical."""
-    wire = WireSection.model_validate(story.spec["wire"])
+def _replay_problems(story: _Story, objects: ObjectStore, lost: frozenset[int]) -> Iterator[str]:
+    """Recomputes each generation but those `lost`; yields one sentence per generation, empty if it came out bit-identical."""
     for record in story.chain[1:]:
-        rows = [row for row in story.contributions if row["generation"] == record.parent and row["accepted"]]
-        assert record.eta is not None and record.beta is not None
-        hyper = OuterHyperparameters(record.eta, record.beta)
-        parent = story.chain[record.number - 1]
-        recipe = publisher.recipe_of(parent, rows, hyper, wire)
+        if record.number in lost:
+            continue
+        recipe = story.recipe(record)
         with tempfile.TemporaryDirectory() as scratch:
             try:
                 paths = publisher.merge(objects, recipe, Path(scratch))

@@ -54,6 +54,7 @@ def accept(
         lease = leases.require_own_lease(connection, token, session)
         judgement = _judge(service, connection, claim, lease)
         if judgement.accepted and summary is not None:
+            _require_blob(service, claim.delta)  # again: what nothing refers to may be removed
             history = lease_store.recent_norms(connection, NORM_HISTORY)
             limit = service.config.round.norm_limit
             judgement = judge_delta(summary.norm, summary.finite, history, limit)
@@ -141,10 +142,7 @@ def _look_at_delta(service: Service, claim: Contribution, base: Digest) -> Delta
     Raises:
         Refused: the blob is not there, or is no delta of this model.
     """
-    if not service.objects.has(claim.delta):
-        raise Refused(
-            f"Blob {claim.delta[:12]} is not here.", "upload the delta before contributing it", kind="missing-blob"
-        )
+    _require_blob(service, claim.delta)
     try:
         with (
             DeltaFile(service.objects.path(claim.delta), service.config.wire.delta) as delta,
@@ -160,3 +158,8 @@ def _look_at_delta(service: Service, claim: Contribution, base: Digest) -> Delta
             return summarize_delta(delta.pieces())
     except IntegrityError as error:
         raise Refused(f"The delta cannot be read: {error.message}", error.hint, kind="wrong-file") from error
+
+
+def _require_blob(service: Service, delta: Digest) -> None:
+    if not service.objects.has(delta):
+        raise Refused(f"Blob {delta[:12]} is not here.", "upload the delta before contributing it", kind="missing-blob")

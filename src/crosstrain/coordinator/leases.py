@@ -33,6 +33,8 @@ def next_work(
     """
     asking = sessions.require_asking(connection, session)
     sessions.note_presence(service, session, asking.site, None, now)
+    with service.presences.lock:
+        service.presences.adopting.pop(session, None)  # it has what it fetched, or gave it up
     lease = asking.lease
     if lease is not None:
         held = ledger_store.held(connection, lease.token)
@@ -209,6 +211,8 @@ def _remember(service: Service, session: SessionId, model: Model | None, instruc
     with service.presences.lock:
         if instruction.work is Work.INITIALISE:
             service.presences.initialiser = session
+        if instruction.work is Work.ADOPT and model is not None:
+            service.presences.adopting[session] = model.weights
         if instruction.work is Work.EVALUATE and model is not None:
             service.presences.evaluators[model.number] = session
         presence = service.presences.sessions.get(session)

@@ -158,6 +158,8 @@ def publish_initial(service: Service, weights: Digest, now: Instant) -> Generati
         known = run_store.newest_generation(connection)
         if known is not None:
             return known
+        for digest in (record.weights, record.master):
+            service.objects.path(digest)  # in the transaction: what nothing refers to may be removed
         run_store.add_generation(connection, record)
         run_store.open_round(connection, record.number, now)
         text = f"generation 0 from seed {service.config.run.seed}"

@@ -11,7 +11,7 @@ from crosstrain.domain.events import EventKind
 from crosstrain.domain.generation import GenerationRecord
 from crosstrain.domain.ids import Generation, Instant, SiteName
 from crosstrain.domain.lease import LeaseState
-from crosstrain.domain.outer_round import RoundView
+from crosstrain.domain.outer_round import ROOM, RoundView
 from crosstrain.domain.site import Attendance
 from crosstrain.domain.verdict import Verdict
 from crosstrain.storage import lease_store, run_store
@@ -68,11 +68,13 @@ def _view(service: Service, connection: Connection, current: GenerationRecord, n
             )
             for seen in service.presences.sessions.values()
         )
+    begun = lease_store.round_begun(connection, current.number)
     return RoundView(
         current.number,
-        lease_store.round_begun(connection, current.number) or now,
+        begun or now,
         tuple(sorted(contributors)),
         tuple(holder.site for holder in live),
         attendance,
         service.started_at,
+        service.room(current.weights) if begun is None else ROOM,
     )

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 from crosstrain.clock import Clock
 from crosstrain.config import RunConfig
 from crosstrain.domain.block import Corpus
-from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Token
+from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import Pace
 from crosstrain.domain.outer_round import BarrierRules
+from crosstrain.domain.room import BYTES_PER_PARAMETER, may_begin, round_bytes, round_inodes
 from crosstrain.domain.site import Patience, Presence
 from crosstrain.domain.verdict import Verdict
 from crosstrain.outer.presets import OuterRule
 from crosstrain.storage.database import Database
+from crosstrain.storage.durable import HEADROOM
 from crosstrain.storage.object_store import ObjectStore
 from crosstrain.wire.messages import Fingerprint
 
@@ -36,6 +38,7 @@ class Presences:
     Attributes:
         deadlines: when each live lease lapses.
         evaluators: which session takes the held-out measure of a generation.
+        adopting: weights that sessions were told to fetch and have not come back from.
         shedding: leases whose holder is asked to shed a part, and for whom.
         initialiser: which session makes generation 0.
         first_came_at: when the first site registered since the coordinator started.
@@ -45,6 +48,7 @@ class Presences:
     sessions: dict[SessionId, Presence] = field(default_factory=dict)
     deadlines: dict[Token, Instant] = field(default_factory=dict)
     evaluators: dict[Generation, SessionId] = field(default_factory=dict)
+    adopting: dict[SessionId, Digest] = field(default_factory=dict)
     shedding: dict[Token, SiteName] = field(default_factory=dict)
     initialiser: SessionId | None = None
     first_came_at: Instant | None = None
@@ -93,6 +97,19 @@ class Service:
     @property
     def patience(self) -> Patience:
         return Patience(_ms(self.config.lease.boot_patience_s), _ms(self.config.lease.phase_patience_s))
+
+    def room(self, weights: Digest) -> Verdict:
+        """Whether the store has room for a round that starts from `weights`, and for the ledger to grow beside it."""
+        wire = self.config.wire
+        parameters = self.objects.size(weights) / BYTES_PER_PARAMETER[wire.weights]
+        sites = max(1, len(self.config.sites), len(self.presences.sessions))
+        need = round_bytes(parameters, wire.weights, wire.delta, sites) + HEADROOM
+        return may_begin(self.objects.room(), need, round_inodes(sites))
+
+    @property
+    def silence_ms(self) -> int:
+        """Whoever was not heard of for so long is gone."""
+        return max(self.ttl_floor_ms, 3 * self.heartbeat_ms)
 
     @property
     def heartbeat_ms(self) -> int:

@@ -1,4 +1,5 @@
-"""The coordinator's loop: step(now) expires leases, forgets silent sessions, closes rounds, in that order."""
+"""The coordinator's loop: step(now) expires leases, forgets silent sessions, closes rounds, in that
+order, and removes blobs that are not needed."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ import logging
 import threading
 
 from crosstrain.clock import pause
-from crosstrain.coordinator import leases, rounds, sessions
+from crosstrain.coordinator import garbage, leases, rounds, sessions
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.timeouts import COLLECT_S
 from crosstrain.errors import EnvironmentFault, Superseded
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class Loop:
         self._interval_s = min(1.0, service.ttl_floor_ms / 4000) if interval_s is None else interval_s
         self._planned_s = self._interval_s
         self._stepped_at: Instant | None = None
+        self._collected_at: Instant | None = None
         self._said = ""
         self.stopping = threading.Event()
         self.failure: Exception | None = None
@@ -51,6 +54,7 @@ class Loop:
         elif service.barrier.reason != self._said:
             self._said = service.barrier.reason
             log.info("%s", self._said)
+        self._collect(now)
         return record is not None
 
     def run(self) -> None:
@@ -86,9 +90,18 @@ class Loop:
         else:
             leases.add_to_deadlines(self._service, round(away - 1000 * self._planned_s))
 
+    def _collect(self, now: Instant) -> None:
+        """Removes blobs that are not needed; not before every site could be heard that is there."""
+        if self._collected_at is None:
+            self._collected_at = now
+        if now - self._collected_at < max(round(1000 * COLLECT_S), self._service.silence_ms):
+            return
+        self._collected_at = now
+        garbage.collect_for(self._service, now)
+
     def _forget_silent(self, now: Instant) -> None:
         service = self._service
-        silence = max(service.ttl_floor_ms, 3 * service.heartbeat_ms)
+        silence = service.silence_ms
         with service.presences.lock:
             silent = [number for number, seen in service.presences.sessions.items() if seen.seen_at + silence <= now]
         for session in silent:

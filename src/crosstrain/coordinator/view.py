@@ -77,6 +77,12 @@ class LazyView:
             came = presences.first_came_at or self.now
         return outer_round.may_start(present, came, self.service.rules, self.now)
 
+    @cached_property
+    def room(self) -> Verdict:
+        if self.asking.begun_at is not None or self.asking.model is None:
+            return Verdict(True, "the round has begun")
+        return self.service.room(self.asking.model.weights)
+
     @property
     def closing(self) -> str | None:
         return self.asking.closing

@@ -16,6 +16,7 @@ from crosstrain.doctor.observations import Box
 from crosstrain.doctor.probe_machine import look_at_box, look_at_disk, look_at_machine
 from crosstrain.doctor.probe_network import Probe, resolve
 from crosstrain.domain.lease import full_phase_blocks
+from crosstrain.domain.room import round_inodes
 from crosstrain.domain.timeouts import Circumstances, Timeout, derive, transfer_s
 from crosstrain.wire.http_line import proxy_for
 from crosstrain.wire.mailbox import mailbox_of
@@ -116,7 +117,7 @@ def _disks(question: Question) -> list[Finding]:
         disk = look_at_disk("coordinator.dir", question.coordinator_dir)
         sqlite = not config.coordinator.database.get_secret_value()
         per = need.round_bytes(config)
-        found += judge_machine.judge_disk(disk, 2 * per, need.ROUND_INODES, database=sqlite, per=per)
+        found += judge_machine.judge_disk(disk, 2 * per, round_inodes(need.sites(config)), database=sqlite, per=per)
     return found
 
 

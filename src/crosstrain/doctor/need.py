@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from crosstrain.config import ModelSection, RunConfig
+from crosstrain.domain import room
+from crosstrain.domain.room import BYTES_PER_PARAMETER
 
-WEIGHT_BYTES = {"bf16": 2.0, "fp32": 4.0, "int8": 1.1, "int4": 0.6}
-"""Bytes per parameter on the wire, scales of the blocks included."""
 CHECKPOINT_BYTES = 12.0
 """float32 weights and two moments of AdamW, per parameter."""
-MASTER_BYTES = 8.0
-"""float32 weights and momentum of a generation at the coordinator, per parameter."""
 KEPT_CHECKPOINTS = 2
 """One that counts and one being made."""
 SITE_INODES = 500
-ROUND_INODES = 20
 
 
 def parameters(model: ModelSection) -> int:
@@ -32,22 +29,27 @@ def parameters(model: ModelSection) -> int:
 
 def download_bytes(config: RunConfig) -> int:
     """A generation as sites fetch it."""
-    return round(parameters(config.model) * WEIGHT_BYTES[config.wire.weights])
+    return round(parameters(config.model) * BYTES_PER_PARAMETER[config.wire.weights])
 
 
 def upload_bytes(config: RunConfig) -> int:
     """A delta as sites send it."""
-    return round(parameters(config.model) * WEIGHT_BYTES[config.wire.delta])
+    return round(parameters(config.model) * BYTES_PER_PARAMETER[config.wire.delta])
 
 
 def site_bytes(config: RunConfig) -> int:
     """The most that a site's directory holds at a time: two generations, a delta, checkpoints, generation 0."""
     count = parameters(config.model)
     checkpoints = KEPT_CHECKPOINTS * CHECKPOINT_BYTES * count
-    return round(2 * download_bytes(config) + upload_bytes(config) + checkpoints + WEIGHT_BYTES["fp32"] * count)
+    return round(2 * download_bytes(config) + upload_bytes(config) + checkpoints + BYTES_PER_PARAMETER["fp32"] * count)
 
 
 def round_bytes(config: RunConfig) -> int:
     """What one round adds at the coordinator."""
-    sites = max(1, len(config.sites))
-    return round(MASTER_BYTES * parameters(config.model)) + download_bytes(config) + sites * upload_bytes(config)
+    wire = config.wire
+    return room.round_bytes(parameters(config.model), wire.weights, wire.delta, sites(config))
+
+
+def sites(config: RunConfig) -> int:
+    """Sites that the run file names, one at least."""
+    return max(1, len(config.sites))

@@ -66,6 +66,10 @@ class WorkView(Protocol):
         """Whether first leases may be given out."""
 
     @property
+    def room(self) -> Verdict:
+        """Whether the coordinator's disk holds what the round adds; asked for the round's first lease only."""
+
+    @property
     def closing(self) -> str | None:
         """Why the round is being merged right now, None while it is open."""
 
@@ -114,6 +118,8 @@ def decide_work(view: WorkView) -> Instruction:
         return Instruction(Work.EVALUATE, f"generation {view.current} has no held-out measure yet")
     if not view.start:
         return Instruction(Work.WAIT, view.start.reason, view.start.until)
+    if not view.room:
+        return Instruction(Work.WAIT, view.room.reason, view.room.until)
     if view.drain:
         return Instruction(Work.WAIT, "the round is about to close; waiting for the next", view.drain.until)
     size = view.size

@@ -29,6 +29,9 @@ class BarrierRules:
     start_after_ms: int
 
 
+ROOM = Verdict(True, "there is room")
+
+
 @dataclass(frozen=True, slots=True)
 class RoundView:
     """A snapshot of the open round.
@@ -40,6 +43,7 @@ class RoundView:
         contributions: sites whose contribution was accepted.
         holders: sites with a live lease, in the order of grant.
         attendance: all live sessions.
+        room: whether the disk holds what the round adds; of one that nobody trains in yet.
         settled_at: when the coordinator started; before one join patience has passed it has not heard everybody.
     """
 
@@ -49,6 +53,7 @@ class RoundView:
     holders: tuple[SiteName, ...]
     attendance: tuple[Attendance, ...]
     settled_at: Instant
+    room: Verdict = ROOM
 
 
 MOST_NAMES = 8
@@ -61,7 +66,7 @@ def may_close(view: RoundView, rules: BarrierRules, now: Instant) -> Verdict:
     if not view.contributions:
         if view.holders:
             return Verdict(False, f"waiting for the first contribution, from {_names(view.holders)}")
-        return Verdict(False, "waiting for a site to take a lease")
+        return Verdict(False, "waiting for a site to take a lease") if view.room else view.room
     if now >= cutoff:
         missing = f"; not waiting for {_names(view.holders)}" if view.holders else ""
         return Verdict(True, f"the round's cutoff of {rules.cutoff_ms // 1000} s passed{missing}")

@@ -52,6 +52,16 @@ MARGIN_S = 60.0
 CHECKPOINT_EVERY_S = 600.0
 START_AFTER_S = 600.0
 
+# -- blobs that are not needed -----------------------------------------------------------------------------------------
+
+GRACE_S = 3600.0
+"""What nothing refers to stays so long: from the last byte of an upload to its contribution, and from the files of a merge to
+its transaction, it is minutes at most."""
+INSPECTION_S = 86400.0
+"""A refused delta stays so long for people to look at: a day, so that somebody is awake."""
+COLLECT_S = 300.0
+"""How often the coordinator looks for blobs to remove: often beside the grace, seldom beside everything else."""
+
 # -- the mailbox --------------------------------------------------------------------------------------------------------
 
 FIRST_LOOK_S = 0.02

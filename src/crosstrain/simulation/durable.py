@@ -96,6 +96,10 @@ class SteppedObjects(LocalObjectStore):
         with self._steps.step():
             return super().receive(digest, offset, chunks, total)
 
+    def delete(self, digest: Digest) -> None:
+        with self._steps.step():
+            super().delete(digest)
+
     def _require_space(self) -> None:
         if self._full():
             raise EnvironmentFault("The disk is full.", "free some space")

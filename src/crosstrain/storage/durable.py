@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from crosstrain.domain.room import Room
 from crosstrain.errors import EnvironmentFault
 
 HEADROOM = 64 << 20
@@ -94,3 +95,15 @@ def require_space(directory: Path, size: int, headroom: int = HEADROOM) -> None:
             f"{directory} needs {size + headroom:,} bytes free ({size:,} to write), found {free:,}.",
             "free space or choose another directory, then start again",
         )
+
+
+def room_of(directory: Path) -> Room:
+    """What the file system of `directory` has left for this user; of one that is to be made, that of the nearest above it."""
+    place = directory.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return Room(None, None)
+    return Room(found.f_bavail * found.f_frsize, found.f_favail if found.f_files else None)

@@ -10,6 +10,7 @@ upload is right, its digest at the end says, and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -21,9 +22,11 @@ from typing import Protocol, Self
 
 from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
+from crosstrain.domain.retention import Stored
+from crosstrain.domain.room import Room
 from crosstrain.errors import IntegrityError
 from crosstrain.partial_file import PartialFile, discard, look
-from crosstrain.storage.durable import disk_faults, require_space
+from crosstrain.storage.durable import disk_faults, require_space, room_of
 from crosstrain.storage.upload import Following, Unneeded, Upload, settle, wrong
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -92,6 +95,14 @@ class ObjectStore(Protocol):
 
     def digests(self) -> Iterator[Digest]:
         """All whole blobs, ascending."""
+        ...
+
+    def stored(self) -> Iterator[Stored]:
+        """All whole blobs and all uploads on their way."""
+        ...
+
+    def room(self) -> Room:
+        """What may still be put in."""
         ...
 
 
@@ -203,6 +214,17 @@ class LocalObjectStore:
     def digests(self) -> Iterator[Digest]:
         names = (path.name for path in self.directory.glob("[0-9a-f][0-9a-f]/*"))
         return iter(sorted(Digest(name) for name in names if _DIGEST.fullmatch(name)))
+
+    def stored(self) -> Iterator[Stored]:
+        for digest in self.digests():
+            with contextlib.suppress(FileNotFoundError):
+                yield Stored(digest, self._place(digest).stat().st_size, whole=True)
+        for part in self._uploads.glob("*.part"):
+            if _DIGEST.fullmatch(part.stem) and (record := look(part.with_suffix(""))) is not None:
+                yield Stored(Digest(part.stem), record.held.length, whole=False)
+
+    def room(self) -> Room:
+        return room_of(self.directory)
 
     def _place(self, digest: Digest) -> Path:
         return self.directory / _checked(digest)[:2] / digest

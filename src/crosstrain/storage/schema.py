@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 metadata = MetaData()
 
@@ -180,6 +180,27 @@ events = Table(
     Column("stop", BigInteger),
     Column("text", Text, nullable=False),
     Index("events_by_kind", "kind"),
+)
+
+unneeded = Table(
+    "unneeded",
+    metadata,
+    Column(
+        "digest", Text, primary_key=True, doc="of a stored blob that is not needed, or of an upload that stands still"
+    ),
+    Column("size", BigInteger, nullable=False, doc="bytes; of an upload those that came"),
+    Column("whole", Boolean, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("since", BigInteger, nullable=False, doc="the grace after which it is removed counts from here"),
+)
+
+removals = Table(
+    "removals",
+    metadata,
+    Column("digest", Text, primary_key=True, doc="of a blob that was removed on purpose"),
+    Column("size", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("removed_at", BigInteger, nullable=False),
 )
 
 queues = Table(
