@@ -255,38 +255,6 @@ def timeouts_page() -> Iterator[str]:
     yield from _table(("what is waited for", *EXAMPLES, "rule", "why", "key"), rows)
 
 
-EXAMPLES = {
-    "60 M model, 3 ms, 100 MB/s": Circumstances(600.0, 30.0, 120_000_000, 120_000_000, 100e6, 0.003, 4.0),
-    "0.6 B model, 347 ms, 20 MB/s": Circumstances(1800.0, 60.0, 1_192_000_000, 1_192_000_000, 20e6, 0.347, 36.0),
-    "the same by way of a mailbox": Circumstances(1800.0, 60.0, 1_192_000_000, 1_192_000_000, 20e6, 3.0, 36.0),
-}
-"""What the page shows; a run's own table is printed by `crosstrain doctor`."""
-
-
-def timeouts_page() -> Iterator[str]:
-    yield from (
-        "# Timeouts",
-        "",
-        "Everything that something waits for follows from the length of a round, the bytes that",
-    )
-    yield from (
-        "move and the measured link (`domain/timeouts.py`). `crosstrain doctor RUN.toml` prints this table for a run,",
-    )
-    yield from ("and warns of keys that are set shorter than what they wait for. Seconds, for three runs:", "")
-    columns = [derive(found) for found in EXAMPLES.values()]
-    rows = [
-        (
-            row[0].name,
-            *(f"{cell.seconds:.4g}" for cell in row),
-            row[0].rule,
-            row[0].reason,
-            f"`{row[0].key}`" if row[0].key else "",
-        )
-        for row in zip(*columns, strict=True)
-    ]
-    yield from _table(("what is waited for", *EXAMPLES, "rule", "why", "key"), rows)
-
-
 # -- parts ----------------------------------------------------------------------------------------------------------------
 
 
