@@ -98,6 +98,21 @@ def test_outcomes_of_own_jobs_make_the_record_of_past_error(world: World) -> Non
     assert row["point_s"] == pytest.approx(2 * HOUR, rel=0.5)
 
 
+def test_a_chained_job_waits_from_when_nothing_but_the_queue_held_it(world: World) -> None:
+    name = f"{world.config.run.name}.lumi.1"
+    report(world, "chained-1", estimates=[estimate(LONG, 10)], jobs=[job(name, "pending", 0.0)])
+    world.clock.advance(8 * MS)
+    report(world, "chained-2", jobs=[job(name, "pending", 0.0)])  # the job before it ends now
+    world.clock.advance(2 * MS)
+    report(world, "started-1", jobs=[job(name, "running", 2.0, 0.0)])
+    (row,) = [row for row in waits(world)["rows"] if row["shape"] == LONG]
+    assert row["outcomes"] == 1 and row["error"]["outcomes"] == 1
+    # 10 h were estimated, 2 h it waited: the scale falls, as it would not for 10 h.
+    report(world, "again", estimates=[estimate(LONG, 10)])
+    (row,) = [row for row in waits(world)["rows"] if row["shape"] == LONG]
+    assert row["point_s"] < 8 * HOUR
+
+
 def test_a_job_that_vanished_is_unknown_and_said_so(world: World) -> None:
     name = f"{world.config.run.name}.lumi.1"
     report(world, "queued-one", jobs=[job(name, "pending", 0.0)])

@@ -30,7 +30,9 @@ pytestmark = pytest.mark.system
 
 PARTITIONS = {"snellius": "gpu_h100", "lumi": "standard-g", "frontier": "batch"}
 WALLTIME_S = 900
-TRAINS_S = 40
+ENGINE = os.environ.get("CROSSTRAIN_TEST_ENGINE", "counting")
+TRAINS_S = 40 if ENGINE == "counting" else 180
+PATIENCE_S = 90.0 if ENGINE == "counting" else 600.0
 FILLER_H = 2
 
 
@@ -94,6 +96,16 @@ def jobs_of(cluster: Cluster) -> list[str]:
     return [name for name in names if name != "filler"]
 
 
+def joined(run: Run) -> int:
+    status = run.status()
+    return 0 if status is None else sum(site.entries > 0 for site in status.sites)
+
+
+def generation(run: Run) -> int:
+    status = run.status()
+    return -1 if status is None or status.generation is None else status.generation
+
+
 def entries(files: RunFiles, site: str) -> Sequence[dict[str, Any]]:
     command(files, "collect", "--name", site)
     journal = files.resolve(files.config.site.dir) / site / "batch" / "jobs.json"
@@ -101,8 +113,7 @@ def entries(files: RunFiles, site: str) -> Sequence[dict[str, Any]]:
 
 
 def test_from_backlog_to_audit(facilities: dict[str, Cluster], corpus: Path, tmp_path: Path) -> None:
-    engine = os.environ.get("CROSSTRAIN_TEST_ENGINE", "counting")
-    inner = f'engine = "{engine}"\n' + ("rehearsal_step_s = 0.05\n" if engine == "counting" else "")
+    inner = f'engine = "{ENGINE}"\n' + ("rehearsal_step_s = 0.05\n" if ENGINE == "counting" else "")
     written = write_run(tmp_path, corpus, (), inner=inner)
     sites = [f"[sites.{name}]\n{site_lines(facilities[name], partition)}" for name, partition in PARTITIONS.items()]
     written.path.write_text("\n".join([written.path.read_text(), *sites]))
@@ -123,10 +134,14 @@ def test_from_backlog_to_audit(facilities: dict[str, Cluster], corpus: Path, tmp
             assert jobs_of(cluster) == [job["name"] for job in first]
         for cluster in facilities.values():
             cluster.run("scancel", "--name=filler")
-        run.until(lambda status: sum(site.alive for site in status.sites) == 3)
-        run.until(lambda status: (status.generation or 0) >= 2)
+        until(lambda: joined(run) == len(facilities), "not all sites join", PATIENCE_S)
+        until(lambda: generation(run) >= 2, "no second generation", PATIENCE_S)
         for name, cluster in facilities.items():
-            until(lambda cluster=cluster, name=name: jobs_of(cluster)[0].endswith(".2"), f"{name} does not chain")
+            until(
+                lambda cluster=cluster, name=name: jobs_of(cluster)[0].endswith(".2"),
+                f"{name} does not chain",
+                PATIENCE_S,
+            )
             until(lambda cluster=cluster: bool(running(cluster)), f"the next job of {name} does not start")
             before, after = entries(run.files, name)[:2]
             assert before["state"] == "ended"

@@ -83,8 +83,8 @@ def collect(post: Post) -> Collected:
     jobs = track(post.system, post.journal.jobs(), look.queue, post.place, now)
     post.journal.keep_jobs(jobs)
     seen = _Seen(now, look, jobs, spent, learnt, notes=look.notes)
-    _offer(post, seen)
     probed = _probe(post, seen, limits) if look.answered else None
+    _offer(post, seen)
     _plan(seen)
     _read_history(post, seen)
     seen.spent = budget.look_ended(seen.spent, limits, not look.answered, post.draw())
@@ -126,10 +126,9 @@ def _offer(post: Post, seen: _Seen) -> None:
 
 def _probe(post: Post, seen: _Seen, limits: Budget) -> str | None:
     """Probes the one shape whose turn it is, those that were refused before too; else a partition's smallest job."""
-    fits = {str(shape_of(each.shape)) for each in seen.offered} | seen.learnt.refused.keys()
-    wanted = {str(shape_of(each.shape)): post.asked(each.shape) for each in post.offered}
-    shapes = {key: shape for key, shape in wanted.items() if key in fits}
-    smallest = {f"backlog of {partition}": shape for partition, shape in _smallest(post, seen).items()}
+    fit = [each for each in post.offered if not why_not(shape_of(each.shape), post.section, seen.look.rules)]
+    shapes = {str(shape_of(each.shape)): post.asked(each.shape) for each in fit}
+    smallest = {f"backlog of {partition}": shape for partition, shape in _smallest(post, seen, fit).items()}
     name = budget.next_probe(seen.spent, list(shapes), seen.now) or budget.next_probe(
         seen.spent, list(smallest), seen.now
     )
@@ -154,14 +153,14 @@ def _probe(post: Post, seen: _Seen, limits: Budget) -> str | None:
     return name
 
 
-def _smallest(post: Post, seen: _Seen) -> dict[str, batch.Shape]:
+def _smallest(post: Post, seen: _Seen, fit: Sequence[OfferedBody]) -> dict[str, batch.Shape]:
     """By partition, a job of a minute on as few nodes as it takes: what it would wait is the backlog alone."""
     least = {each.partition: each.min_nodes or 1 for each in seen.look.rules.partitions or ()}
     return {
         each.shape.partition: post.asked(
             each.shape.model_copy(update={"nodes": least.get(each.shape.partition, 1), "walltime_s": 60})
         )
-        for each in seen.offered
+        for each in fit
     }
 
 
@@ -173,7 +172,6 @@ def _learn_shape(seen: _Seen, name: str, probe: Probe) -> None:
         seen.notes.append(f"{name} was not estimated: {said(probe.failure)}")
         if _for_good(probe.failure):
             refused[name] = said(probe.failure)
-            seen.offered = tuple(each for each in seen.offered if str(shape_of(each.shape)) != name)
     elif probe.estimate is not None:
         wait_s = probe.estimate.wait_s(seen.now / 1000)
         if wait_s is None:
@@ -240,7 +238,7 @@ def _read_history(post: Post, seen: _Seen) -> None:
     seen.discount, note = history.discount(rows)
     seen.notes.append(note)
     if rows and {row.user for row in rows} <= {post.user} and post.user is not None:
-        seen.notes.append("accounting shows own jobs only")
+        seen.notes.append("accounting shows no jobs but own ones")
     starts = [round(1000 * row.start.epoch) for row in rows if row.start and row.start.epoch]
     until = max([seen.learnt.history_until, *(start for start in starts if start <= seen.now)])
     seen.learnt = seen.learnt.model_copy(update={"history_at": seen.now, "history_until": until})

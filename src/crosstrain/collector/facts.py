@@ -24,20 +24,25 @@ class Facts:
 
     def ask(self, name: str, command: Sequence[str]) -> Output:
         """The output of a command, at most an hour old. Those that failed are not kept."""
-        path = self._directory / f"{name}.json"
-        held = self._held(path, command)
-        if held is not None:
-            return held
+        found, at = self._held(name, command)
+        if found is not None and 0 <= self._now - at < FRESH_MS:
+            return found
         output = self._system.ask(command)
         if output.exit_code == 0 and not output.timed_out:
             document = {"at": self._now, "command": list(command), "stdout": output.stdout, "stderr": output.stderr}
-            write_whole(path, json.dumps(document).encode())
+            write_whole(self._directory / f"{name}.json", json.dumps(document).encode())
         return output
 
-    def _held(self, path: Path, command: Sequence[str]) -> Output | None:
+    def kept(self, name: str, command: Sequence[str]) -> Output:
+        """The newest output that is kept, however old, without asking: for a scheduler that is away."""
+        found, _ = self._held(name, command)
+        return found or Output("", "never answered", 1)
+
+    def _held(self, name: str, command: Sequence[str]) -> tuple[Output | None, int]:
         try:
-            found = json.loads(path.read_bytes())
-            fresh = 0 <= self._now - found["at"] < FRESH_MS and found["command"] == list(command)
-            return Output(found["stdout"], found["stderr"], 0) if fresh else None
+            found = json.loads((self._directory / f"{name}.json").read_bytes())
+            if found["command"] == list(command):
+                return Output(str(found["stdout"]), str(found["stderr"]), 0), int(found["at"])
         except (OSError, ValueError, KeyError, TypeError):
-            return None
+            pass
+        return None, 0

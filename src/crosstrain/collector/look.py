@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 
+from crosstrain.batch.printed import Output
 from crosstrain.batch.readings import Failure, JobRow, Listing, PartitionRow, Reservation, Retry, Row
 from crosstrain.batch.scheduler import BatchSystem
 from crosstrain.batch.slurm import accounting, limits, nodes
@@ -58,11 +60,13 @@ def take_look(
         look.notes.append(f"{section.scheduler} has no dry run: waits are known from history alone")
         return look
     if not look.answered:
+        # What it said before still forbids what it forbade.
+        look.rules = _rules(Look(look.queue), facts.kept, user)
         return look
     found = nodes.read_nodes(system.ask(nodes.COMMAND), given=tuple(name for _, name in nodes.FIELDS))
     _note(look, "the state of the nodes (sinfo)", found)
     look.nodes = nodes.partition_rows(found)
-    look.rules = _rules(look, facts, user)
+    look.rules = _rules(look, facts.ask, user)
     reservations = limits.read_reservations(facts.ask("reservations", limits.RESERVATIONS), UTC)
     look.reservations = reservations.rows
     if history:
@@ -70,14 +74,14 @@ def take_look(
     return look
 
 
-def _rules(look: Look, facts: Facts, user: str | None) -> Rules:
-    partitions = limits.read_partitions(facts.ask("partitions", limits.PARTITIONS))
+def _rules(look: Look, ask: Callable[[str, Sequence[str]], Output], user: str | None) -> Rules:
+    partitions = limits.read_partitions(ask("partitions", limits.PARTITIONS))
     _note(look, "partitions (scontrol)", partitions)
-    qos = limits.read_qos(facts.ask("qos", limits.qos_command()))
+    qos = limits.read_qos(ask("qos", limits.qos_command()))
     _note(look, "limits of QoS (sacctmgr)", qos)
     if user is None or qos.failure is not None:
         return Rules(_rows(partitions), _rows(qos))
-    own = limits.read_assoc(facts.ask("associations", limits.assoc_command(user)))
+    own = limits.read_assoc(ask("associations", limits.assoc_command(user)))
     _note(look, "limits of the account (sacctmgr)", own)
     return Rules(_rows(partitions), _rows(qos), _rows(own))
 

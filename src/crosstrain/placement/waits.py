@@ -17,6 +17,8 @@ from crosstrain.placement.shape import Shape
 
 MEMORY_MS = 60 * 86_400_000
 """Waits and scores older than this are forgotten: queues drift."""
+SAME_MS = 60_000
+"""Times of one job that differ by less are the same time: schedulers round, and reports travel."""
 MOST_WAITS = 400
 """Of one shape; where others' jobs are visible there can be thousands."""
 
@@ -114,11 +116,14 @@ def limited(site: SiteWaits, partition: str, longest_s: float) -> SiteWaits:
 
 
 def submitted(site: SiteWaits, job: str, shape: Shape, now: Instant, stated: Forecast) -> SiteWaits:
-    """An own job was submitted, with this forecast of its wait. The same job again changes nothing."""
+    """An own job was submitted, with this forecast of its wait. The same job again changes nothing, unless it became eligible
+    later, because it comes after another: its wait begins then."""
     held = site.of(shape)
-    if any(other.job == job for other in held.open):
+    before = next((other for other in held.open if other.job == job), None)
+    if before is not None and now - before.submitted_at < SAME_MS:
         return site
-    return _with(site, replace(held, open=(*held.open, OpenJob(job, now, held.latest, stated))))
+    others = tuple(other for other in held.open if other.job != job)
+    return _with(site, replace(held, open=(*others, OpenJob(job, now, held.latest, stated))))
 
 
 def started(site: SiteWaits, job: str, now: Instant) -> SiteWaits:
