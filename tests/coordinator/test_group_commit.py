@@ -112,7 +112,7 @@ def test_a_request_that_is_given_up_meanwhile_leaves_the_others_their_answers(wo
 
     async def give_up_the_first() -> list[Any]:
         tasks = [asyncio.create_task(group.write(log(name))) for name in ("first", "second")]
-        await asyncio.sleep(0)
+        await asyncio.wait(tasks, timeout=0)
         tasks[0].cancel()
         return await asyncio.gather(*tasks, return_exceptions=True)
 

@@ -83,7 +83,7 @@ def test_make_targets_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_paths_of_modules_and_tests_exist(page: Path) -> None:
     for path in re.findall(r"`([\w./-]+\.(?:py|md|toml|txt|svg))`", page.read_text(encoding="utf-8")):
-        if path not in ("RUN.toml", "notes.md", "settings.py", "worker.py"):
+        if path not in ("RUN.toml", "SCENARIO.toml", "notes.md", "settings.py", "worker.py"):
             places = (ROOT, SOURCE, page.parent, SOURCE / "coordinator")
             assert any((place / path).exists() for place in places), f"{name(page)} speaks of {path}"
 
