@@ -14,14 +14,20 @@ choice in hindsight) - 1. `equal_nodes`: the same with no shape larger than the 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from crosstrain.placement.offer import Demand
-from crosstrain.placement.shape import HOUR_S
+from crosstrain.domain.ids import Instant, SiteName
+from crosstrain.placement.choose import make_plan
+from crosstrain.placement.forecast import LEVELS, Basis, Forecast
+from crosstrain.placement.offer import Demand, Option, SiteOffer
+from crosstrain.placement.shape import HOUR_S, Shape
 from crosstrain.simulation.campaign import compare
 from crosstrain.simulation.campaign.compare import Case, Strategy
 from crosstrain.simulation.queues.backfill import Order
@@ -77,7 +83,36 @@ def cell(cases: list[Case], work_h: float, starts: int, seed: int) -> dict[str, 
     }
 
 
-def show(cells: dict[str, dict[str, Any]]) -> None:
+def planning() -> dict[str, Any]:
+    """Seconds for a plan of ten sites with twenty shapes each over sixty days, and whether planning again changes it."""
+    sites = [SiteOffer(SiteName(f"site{number}"), tuple(_options(number))) for number in range(10)]
+    work = Demand(4e11, 2e7, 8.0, 96)
+    wall, processor = [], []
+    first = make_plan("run", work, sites, Instant(0))
+    for _ in range(5):
+        begun = time.perf_counter(), time.process_time()
+        again = make_plan("run", work, sites, Instant(0), first)
+        wall.append(time.perf_counter() - begun[0])
+        processor.append(time.process_time() - begun[1])
+    return {
+        "sites": 10,
+        "shapes": 20,
+        "wall_s": min(wall),
+        "processor_s": min(processor),
+        "finish_days": first.finish.quantile(0.5) / 86400,
+        "replan_changes_nothing": again == first,
+    }
+
+
+def _options(number: int) -> Iterator[Option]:
+    for nodes, hours in itertools.product((1, 2, 4, 8, 16), (1, 4, 8, 24)):
+        shape = Shape("gpu", nodes, 4, hours * 3600)
+        median_s = 600.0 * nodes**0.8 * (3600 * hours) ** 0.25 * (1 + number)
+        waits = tuple(median_s * factor for factor in (0.02, 0.05, 0.1, 0.4, 1, 1.8, 3, 4, 6))
+        yield Option(shape, 2000.0 * nodes, Forecast(Instant(0), Basis.TEST_ONLY, median_s, LEVELS, waits), 8)
+
+
+def show(cells: dict[str, dict[str, Any]], planned: dict[str, Any]) -> None:
     print(
         f"{'cell':12}{'saving: everywhere':>20}{'planner':>9}{'+squeue':>9}{'hindsight':>11}{'regret':>8}{'+squeue':>9}"
     )
@@ -99,6 +134,11 @@ def show(cells: dict[str, dict[str, Any]]) -> None:
             f"{key} {each['node_hours']:,.0f} ({each['wasted']:,.0f})" for key, each in found["strategies"].items()
         )
         print(f"{name:12}" + ", ".join(parts))
+    print(
+        f"\na plan of {planned['sites']} sites x {planned['shapes']} shapes x 60 days: {planned['wall_s']:.2f} s "
+        f"({planned['processor_s']:.2f} s of processor time); planning again changes "
+        f"{'nothing' if planned['replan_changes_nothing'] else 'something'}"
+    )
 
 
 def main() -> None:
@@ -115,10 +155,11 @@ def main() -> None:
         for work_h in WORK_H:
             print(f"{order} {work_h:g} h ...", file=sys.stderr)
             cells[f"{order}-{work_h:g}h"] = cell(cases, work_h, chosen.starts, chosen.seed)
+    planned = planning()
     if chosen.json:
-        print(json.dumps(cells))
+        print(json.dumps({**cells, "planning": planned}))
     else:
-        show(cells)
+        show(cells, planned)
 
 
 if __name__ == "__main__":
