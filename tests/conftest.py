@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import s3 as s3_server
 from tests.databases import KINDS, SHARED, Backend, backends
 from tests.postgres import Server, programs, serve
 
@@ -38,6 +39,13 @@ def postgres() -> Iterator[Server]:
     if binaries is None:
         pytest.skip("PostgreSQL is not installed: there is neither initdb on PATH nor Debian's in /usr/lib/postgresql")
     with serve(binaries) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[s3_server.Server]:
+    """The session's S3-compatible server, started for the first test that needs one."""
+    with s3_server.serve() as server:
         yield server
 
 

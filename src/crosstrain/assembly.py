@@ -45,6 +45,8 @@ from crosstrain.storage.durable import make_directory
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore
 from crosstrain.storage.postgres import PostgresTermLock, open_postgres, postgres_engine
 from crosstrain.storage.pulse import Claim
+from crosstrain.storage.s3_bucket import S3Bucket, place_of
+from crosstrain.storage.s3_object_store import S3ObjectStore
 from crosstrain.storage.term_lock import FileTermLock, TermLock
 from crosstrain.wire.client import ControlClient
 from crosstrain.wire.messages import Fingerprint
@@ -230,7 +232,7 @@ def open_coordinator(files: RunFiles, host: str | None, port: int | None) -> Coo
         undo.callback(listener.close)
         directory = make_directory(files.coordinator_dir, "coordinator.dir")
         database, lock = open_database(files)
-        objects = LocalObjectStore(directory / OBJECTS)
+        objects = open_objects(files)
         begin = partial(begin_service, config, identity, database, objects, directory / WORK, clock)
         process = Process(database, lock, clock, config.coordinator.takeover_s, begin)
         undo.callback(process.close)
@@ -251,13 +253,26 @@ def open_database(files: RunFiles) -> tuple[Database, TermLock]:
     return Database(engine), PostgresTermLock(engine)
 
 
-def open_stored_run(files: RunFiles) -> tuple[Database, LocalObjectStore]:
+def open_objects(files: RunFiles) -> ObjectStore:
+    """The run's blobs; nothing is asked of a service yet.
+
+    Raises:
+        UsageError: `coordinator.objects` is no place, or boto3 is not installed.
+    """
+    section, directory = files.config.coordinator, files.coordinator_dir / OBJECTS
+    if not section.objects:
+        return LocalObjectStore(directory)
+    place = place_of(section.objects, section.objects_endpoint, section.objects_region)
+    return S3ObjectStore(S3Bucket(place), directory, round(1e9 * section.objects_cache_gb))
+
+
+def open_stored_run(files: RunFiles) -> tuple[Database, ObjectStore]:
     """The database and the objects of a run, for reading only.
 
     Raises:
         UsageError: there is no run.
     """
-    objects = LocalObjectStore(files.coordinator_dir / OBJECTS)
+    objects = open_objects(files)
     address = files.config.coordinator.database.get_secret_value()
     if address:
         return open_postgres(address, read_only=True), objects

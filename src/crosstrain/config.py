@@ -187,6 +187,14 @@ class CoordinatorSection(Section):
     """Database and blobs; on a local disk, relative to RUN.toml."""
     database: SecretStr = SecretStr("")
     """PostgreSQL address, for example postgresql://crosstrain@db.example.org/run; empty: SQLite in `dir`."""
+    objects: str = ""
+    """Where blobs are: empty for `dir`, or s3://BUCKET/PREFIX, which needs the extra `s3`; credentials as AWS's tools take them."""
+    objects_endpoint: str = ""
+    """Address of an S3-compatible service that is not AWS's; sites fetch weights from it too."""
+    objects_region: str = ""
+    """Region of the bucket, if AWS's configuration does not say it."""
+    objects_cache_gb: Positive = 50.0
+    """With `objects`: what `dir` keeps of the blobs used last, gigabytes; more than one round needs."""
     keep_generations: Annotated[int, Field(ge=0)] = 0
     """So many of the newest generations are kept, with the deltas that were trained from them; 0 keeps all."""
     keep_every: Annotated[int, Field(ge=0)] = 0

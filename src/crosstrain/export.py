@@ -18,7 +18,7 @@ from crosstrain.site.process_link import ProcessLink
 from crosstrain.site.trainer_link import Done, Failed, Ready
 from crosstrain.storage import run_store
 from crosstrain.storage.durable import disk_faults
-from crosstrain.storage.object_store import LocalObjectStore
+from crosstrain.storage.object_store import ObjectStore
 
 TRAINER_DEADLINE_S = 600.0
 
@@ -115,7 +115,7 @@ def _await(link: ProcessLink, op: str | None) -> dict[str, Any]:
     )
 
 
-def _find(files: RunFiles, generation: int | None) -> tuple[GenerationRecord, LocalObjectStore]:
+def _find(files: RunFiles, generation: int | None) -> tuple[GenerationRecord, ObjectStore]:
     database, objects = open_stored_run(files)
     try:
         with database.read() as connection:

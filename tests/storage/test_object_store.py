@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from crosstrain.domain.ids import Digest
 from crosstrain.errors import EnvironmentFault, IntegrityError
 from crosstrain.storage.durable import disk_faults, require_space
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore, digest_file
+from crosstrain.storage.s3_bucket import S3Bucket
+from crosstrain.storage.s3_object_store import S3ObjectStore
 
 DATA = bytes(range(97))
 
@@ -38,9 +40,22 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "objects ☃ 'quoted'"
 
 
+AnyStore = LocalObjectStore | S3ObjectStore
+KINDS = ("directory", "bucket")
+
+
+@pytest.fixture(params=KINDS)
+def open_store(request: pytest.FixtureRequest, directory: Path) -> Callable[[], AnyStore]:
+    """Opens the test's store, of each kind, as a process would that was just started."""
+    if request.param == "directory":
+        return lambda: LocalObjectStore(directory)
+    place = request.getfixturevalue("s3").place()
+    return lambda: S3ObjectStore(S3Bucket(place), directory, 1 << 30)
+
+
 @pytest.fixture
-def store(directory: Path) -> LocalObjectStore:
-    return LocalObjectStore(directory)
+def store(open_store: Callable[[], AnyStore]) -> AnyStore:
+    return open_store()
 
 
 def cut(data: bytes, size: int = 10) -> Iterator[bytes]:
@@ -58,11 +73,11 @@ def holds_exactly(store: ObjectStore, data: bytes) -> bool:
     return list(store.digests()) == [name] and store.path(name).read_bytes() == data and store.size(name) == len(data)
 
 
-def parts(store: LocalObjectStore) -> list[Path]:
+def parts(store: AnyStore) -> list[Path]:
     return list((store.directory / "uploads").glob("*"))
 
 
-def test_an_empty_store(store: LocalObjectStore) -> None:
+def test_an_empty_store(store: AnyStore) -> None:
     assert not store.has(NAME)
     assert store.held(NAME).length == 0
     assert list(store.digests()) == []
@@ -74,7 +89,7 @@ def test_an_empty_store(store: LocalObjectStore) -> None:
 
 
 @pytest.mark.parametrize("data", [DATA, b"", b"x" * 3_000_000])
-def test_upload_in_one_go(store: LocalObjectStore, data: bytes) -> None:
+def test_upload_in_one_go(store: AnyStore, data: bytes) -> None:
     assert store.receive(sha256(data), 0, cut(data, 65_536), len(data)) == len(data)
     assert holds_exactly(store, data)
     assert store.held(sha256(data)).length == len(data)
@@ -108,15 +123,15 @@ def test_parts_come_in_any_order_overlap_and_come_again(directory: Path, cuts: l
     assert holds_exactly(store, DATA)
 
 
-def test_bytes_are_written_once(store: LocalObjectStore) -> None:
+def test_bytes_are_written_once(store: AnyStore) -> None:
     store.receive(NAME, 0, [DATA[:40]], len(DATA))
     store.receive(NAME, 10, [b"!" * 20], len(DATA))
     assert store.receive(NAME, 40, [DATA[40:]], len(DATA)) == len(DATA)
     assert holds_exactly(store, DATA)
 
 
-def test_parts_that_are_written_at_once_by_two_processes_do_not_meet(directory: Path) -> None:
-    one, other = LocalObjectStore(directory), LocalObjectStore(directory)
+def test_parts_that_are_written_at_once_by_two_processes_do_not_meet(open_store: Callable[[], AnyStore]) -> None:
+    one, other = open_store(), open_store()
     with one.open_part(NAME, 0, len(DATA)) as first, other.open_part(NAME, 20, len(DATA)) as second:
         first.write(DATA[:10])
         second.write(DATA[20:60])
@@ -127,17 +142,19 @@ def test_parts_that_are_written_at_once_by_two_processes_do_not_meet(directory: 
     assert holds_exactly(one, DATA)
 
 
-def test_an_upload_whose_last_process_died_before_it_looked_is_finished_by_the_next(directory: Path) -> None:
-    with LocalObjectStore(directory).open_part(NAME, 0, len(DATA)) as part:
+def test_an_upload_whose_last_process_died_before_it_looked_is_finished_by_the_next(
+    open_store: Callable[[], AnyStore],
+) -> None:
+    with open_store().open_part(NAME, 0, len(DATA)) as part:
         part.write(DATA)
-    store = LocalObjectStore(directory)
+    store = open_store()
     assert (store.has(NAME), store.held(NAME).length) == (False, len(DATA))
     assert store.receive(NAME, len(DATA), [], len(DATA)) == len(DATA)
     assert holds_exactly(store, DATA)
 
 
 @pytest.mark.parametrize("note", [b"", b"{", b"[]\n", b'{"held": 5}\n', None])
-def test_an_upload_whose_notes_are_damaged_begins_anew(store: LocalObjectStore, note: bytes | None) -> None:
+def test_an_upload_whose_notes_are_damaged_begins_anew(store: AnyStore, note: bytes | None) -> None:
     store.receive(NAME, 0, [b"?" * 40], len(DATA))
     path = store.directory / "uploads" / f"{NAME}.held"
     if note is None:
@@ -149,14 +166,14 @@ def test_an_upload_whose_notes_are_damaged_begins_anew(store: LocalObjectStore, 
     assert holds_exactly(store, DATA)
 
 
-def test_notes_of_an_earlier_upload_do_not_count_for_a_new_one(store: LocalObjectStore) -> None:
+def test_notes_of_an_earlier_upload_do_not_count_for_a_new_one(store: AnyStore) -> None:
     store.receive(NAME, 0, [DATA[:40]], len(DATA))
     (store.directory / "uploads" / f"{NAME}.part").unlink()
     assert store.held(NAME).length == 0
     assert store.receive(NAME, 40, [DATA[40:]], len(DATA)) == len(DATA) - 40
 
 
-def test_the_hash_follows_an_upload_that_was_discarded_and_begun_again(store: LocalObjectStore) -> None:
+def test_the_hash_follows_an_upload_that_was_discarded_and_begun_again(store: AnyStore) -> None:
     store.receive(NAME, 0, [b"?" * 40], len(DATA))  # hashed so far
     (store.directory / "uploads" / f"{NAME}.part").unlink()
     store.receive(NAME, 0, [DATA[:40]], len(DATA))
@@ -165,7 +182,7 @@ def test_the_hash_follows_an_upload_that_was_discarded_and_begun_again(store: Lo
 
 
 @pytest.mark.parametrize("wrong", [DATA[:-1] + b"!", b"\0" * len(DATA)])
-def test_wrong_bytes_are_discarded(store: LocalObjectStore, wrong: bytes) -> None:
+def test_wrong_bytes_are_discarded(store: AnyStore, wrong: bytes) -> None:
     with pytest.raises(IntegrityError, match="expected bytes of that SHA-256, found"):
         store.receive(NAME, 0, cut(wrong), len(DATA))
     assert not store.has(NAME)
@@ -174,7 +191,7 @@ def test_wrong_bytes_are_discarded(store: LocalObjectStore, wrong: bytes) -> Non
     assert store.receive(NAME, 0, cut(DATA), len(DATA)) == len(DATA)
 
 
-def test_wrong_sizes_are_discarded(store: LocalObjectStore) -> None:
+def test_wrong_sizes_are_discarded(store: AnyStore) -> None:
     with pytest.raises(IntegrityError, match="expected 97 bytes, found at least 98"):
         store.receive(NAME, 0, [DATA + b"!"], len(DATA))
     assert store.held(NAME).length == 0
@@ -187,7 +204,7 @@ def test_wrong_sizes_are_discarded(store: LocalObjectStore) -> None:
     assert parts(store) == []
 
 
-def test_a_blob_sent_again_is_not_read(store: LocalObjectStore) -> None:
+def test_a_blob_sent_again_is_not_read(store: AnyStore) -> None:
     store.receive(NAME, 0, [DATA], len(DATA))
     for offset in (0, 50, len(DATA)):
         assert store.receive(NAME, offset, broken(b""), len(DATA)) == len(DATA)
@@ -197,7 +214,7 @@ def test_a_blob_sent_again_is_not_read(store: LocalObjectStore) -> None:
     assert holds_exactly(store, DATA)
 
 
-def test_a_dead_upload_neither_blocks_nor_damages_a_live_one(store: LocalObjectStore) -> None:
+def test_a_dead_upload_neither_blocks_nor_damages_a_live_one(store: AnyStore) -> None:
     def dead() -> Iterator[bytes]:
         yield DATA[:30]
         assert store.receive(NAME, store.held(NAME).length, [DATA[30:]], len(DATA)) == len(DATA)
@@ -208,7 +225,7 @@ def test_a_dead_upload_neither_blocks_nor_damages_a_live_one(store: LocalObjectS
     assert parts(store) == []
 
 
-def test_a_late_starter_cleans_up_after_itself(store: LocalObjectStore, tmp_path: Path) -> None:
+def test_a_late_starter_cleans_up_after_itself(store: AnyStore, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(DATA)
 
     def late() -> Iterator[bytes]:
@@ -220,7 +237,7 @@ def test_a_late_starter_cleans_up_after_itself(store: LocalObjectStore, tmp_path
     assert holds_exactly(store, DATA)
 
 
-def test_a_deleted_upload_says_so(store: LocalObjectStore) -> None:
+def test_a_deleted_upload_says_so(store: AnyStore) -> None:
     def deleted() -> Iterator[bytes]:
         yield DATA[:30]
         store.delete(NAME)
@@ -231,7 +248,7 @@ def test_a_deleted_upload_says_so(store: LocalObjectStore) -> None:
     assert store.held(NAME).length == 0
 
 
-def test_many_threads_send_the_same_blob(store: LocalObjectStore) -> None:
+def test_many_threads_send_the_same_blob(store: AnyStore) -> None:
     data = os.urandom(200_000)
     results: list[int] = []
     start = threading.Barrier(4)
@@ -250,7 +267,7 @@ def test_many_threads_send_the_same_blob(store: LocalObjectStore) -> None:
     assert parts(store) == []
 
 
-def test_adopt(store: LocalObjectStore, tmp_path: Path) -> None:
+def test_adopt(store: AnyStore, tmp_path: Path) -> None:
     for name in ("a file", "the same again"):
         file = tmp_path / name
         file.write_bytes(DATA)
@@ -260,7 +277,7 @@ def test_adopt(store: LocalObjectStore, tmp_path: Path) -> None:
         assert holds_exactly(store, DATA)
 
 
-def test_delete_and_list(store: LocalObjectStore) -> None:
+def test_delete_and_list(store: AnyStore) -> None:
     blobs = [bytes([i]) * i for i in range(1, 30)]
     for data in blobs:
         store.receive(sha256(data), 0, [data], len(data))
@@ -274,9 +291,13 @@ def test_delete_and_list(store: LocalObjectStore) -> None:
 
 
 @pytest.mark.parametrize("damage", [DATA[:-1], DATA + b"!", b"", b"!" + DATA[1:]])
-def test_verify_notices_damage(store: LocalObjectStore, damage: bytes) -> None:
+def test_verify_notices_damage(store: AnyStore, directory: Path, damage: bytes) -> None:
     store.receive(NAME, 0, [DATA], len(DATA))
-    store.path(NAME).write_bytes(damage)
+    if isinstance(store, S3ObjectStore):
+        (file := directory.parent / "damaged").write_bytes(damage)
+        store._bucket.put(f"{NAME[:2]}/{NAME}", file)
+    else:
+        store.path(NAME).write_bytes(damage)
     with pytest.raises(IntegrityError, match="has changed"):
         store.verify(NAME)
 
@@ -284,7 +305,7 @@ def test_verify_notices_damage(store: LocalObjectStore, damage: bytes) -> None:
 @pytest.mark.parametrize(
     "name", ["", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 65, "0" * 64 + "\n", "/" + "0" * 63]
 )
-def test_only_digests_become_file_names(store: LocalObjectStore, name: str) -> None:
+def test_only_digests_become_file_names(store: AnyStore, name: str) -> None:
     digest = Digest(name)
     for method in (store.has, store.size, store.path, store.held, store.verify, store.delete):
         with pytest.raises(IntegrityError, match="Expected a SHA-256"):
@@ -293,7 +314,7 @@ def test_only_digests_become_file_names(store: LocalObjectStore, name: str) -> N
         store.receive(digest, 0, [], 0)
 
 
-def test_no_space_is_noticed_before_writing(store: LocalObjectStore) -> None:
+def test_no_space_is_noticed_before_writing(store: AnyStore) -> None:
     with pytest.raises(EnvironmentFault, match="bytes free"):
         store.receive(NAME, 0, broken(b""), 1 << 60)
     assert parts(store) == []

@@ -94,7 +94,8 @@ def received(objects: ObjectStore, digest: Digest) -> messages.Received:
     """What is held of a blob."""
     whole = objects.has(digest)
     held = objects.held(digest)
-    return messages.Received(received=held.length, whole=whole, ranges=held.spans)
+    address = objects.address(digest) if whole else None
+    return messages.Received(received=held.length, whole=whole, ranges=held.spans, address=address)
 
 
 class Blobs:

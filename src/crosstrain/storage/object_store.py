@@ -57,6 +57,10 @@ class ObjectStore(Protocol):
         """A file with the blob's bytes, not to be changed. Raises IntegrityError if the blob is not there."""
         ...
 
+    def address(self, digest: Digest) -> str | None:
+        """Where anybody who knows it can get the blob by HTTP for some hours, past the coordinator; None if nowhere."""
+        ...
+
     def adopt(self, path: Path) -> Digest:
         """Takes a finished file in and names it; `path` is gone afterwards.
 
@@ -157,6 +161,9 @@ class LocalObjectStore:
             raise IntegrityError(f"Expected blob {digest} in {self.directory}, found none.", "send it again")
         return self._place(digest)
 
+    def address(self, _digest: Digest) -> str | None:
+        return None
+
     def adopt(self, path: Path) -> Digest:
         digest = digest_file(path)
         if self.has(digest):
@@ -227,13 +234,13 @@ class LocalObjectStore:
         return room_of(self.directory)
 
     def _place(self, digest: Digest) -> Path:
-        return self.directory / _checked(digest)[:2] / digest
+        return self.directory / checked(digest)[:2] / digest
 
     def _upload(self, digest: Digest) -> Path:
-        return self._uploads / _checked(digest)
+        return self._uploads / checked(digest)
 
 
-def _checked(digest: Digest) -> str:
+def checked(digest: Digest) -> str:
     """Digests come from the network and become file names."""
     if not _DIGEST.fullmatch(digest):
         raise IntegrityError(f"Expected a SHA-256 in lower-case hexadecimal, found {digest[:80]!r}.")

@@ -29,6 +29,9 @@ class Download(Move):
     Where the way ignores ranges and sends all of it, it is taken in one request, and of what is there already nothing is
     written again.
 
+    Args:
+        path: of the blob, below the addresses of the lines.
+
     Raises:
         EnvironmentFault: the disk does not let us, from any method.
     """
@@ -36,9 +39,9 @@ class Download(Move):
     what = "download"
 
     def __init__(
-        self, digest: Digest, target: Path, total: int, streams: int, size: PartSize, progress: Progress
+        self, digest: Digest, target: Path, total: int, streams: int, size: PartSize, progress: Progress, path: str
     ) -> None:
-        self._target, self._total = target, total
+        self._target, self._total, self._path = target, total, path
         with disk_faults(target):
             record = look(target)
             if record is not None and (record.digest, record.total) != (digest, total):
@@ -85,7 +88,7 @@ class Download(Move):
         with self._part() as part:
             sink = _Into(part, span, self._target, self._moved)
             try:
-                answer = line.request("GET", self._digest, {"Range": f"bytes={span[0]}-{span[1] - 1}"}, None, sink)
+                answer = line.request("GET", self._path, {"Range": f"bytes={span[0]}-{span[1] - 1}"}, None, sink)
             except RangeIgnoredError:
                 self._whole = True
                 log.warning(
@@ -99,9 +102,7 @@ class Download(Move):
         try:
             with self._part() as part:
                 raise_for(
-                    line.request(
-                        "GET", self._digest, {}, None, _Into(part, (0, self._total), self._target, self._moved)
-                    )
+                    line.request("GET", self._path, {}, None, _Into(part, (0, self._total), self._target, self._moved))
                 )
         finally:
             self._taking_whole = False

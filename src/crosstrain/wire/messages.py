@@ -186,6 +186,8 @@ class Received(Message):
     """The blob is there, verified and durable."""
     ranges: tuple[tuple[Count, Count], ...]
     """(first byte, byte behind the last) of what is held."""
+    address: str | None = None
+    """Where a blob that is there may be fetched by HTTP without asking the coordinator, for some hours."""
 
 
 class SiteStatus(Message):

@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from crosstrain.clock import Clock
 from crosstrain.domain.ids import Digest
@@ -36,6 +37,10 @@ STREAMS = ((0.01, 2), (0.5, 8))
 """(an answer within so many seconds, streams): one connection fills a short line, and on a long one each is limited by its
 window, 4 MB a round trip with Linux's defaults, and by what it takes to recover from loss."""
 MOST_STREAMS = 16
+FORBIDDEN = 403
+"""What an object store says to a signature that is too old."""
+SIGNATURES = 20
+"""Addresses that are asked for in one download; each is good for hours."""
 
 
 class BlobClient:
@@ -98,16 +103,49 @@ class BlobClient:
             answered_s, held = self._ask(digest, patience)
             if not held.whole:
                 raise Refused(f"Blob {digest[:12]} is not here.", "upload it first", kind="missing-blob", status=404)
-            streams = self._streams(answered_s)
-            move = Download(digest, target, held.received, streams, self._down, progress)
-            self._run(move, streams, patience)
-            if move.finish():
+            if self._fetch(digest, target, held, self._streams(answered_s), patience, progress):
                 return
             discard(target)
         raise IntegrityError(
             f"The download of blob {digest[:12]} has another digest, also from the beginning.",
             "a proxy on the way changes the bytes, or the coordinator's disk is faulty; see `crosstrain audit`",
         )
+
+    def _fetch(
+        self,
+        digest: Digest,
+        target: Path,
+        held: messages.Received,
+        streams: int,
+        patience: Patience,
+        progress: Progress,
+    ) -> bool:
+        """Moves the bytes, from the coordinator or from where it says; whether they are the blob."""
+        for _ in range(SIGNATURES):
+            urls, path = self._source(digest, held)
+            move = Download(digest, target, held.received, streams, self._down, progress, path)
+            try:
+                self._run(move, streams, patience, urls)
+            except Refused as error:
+                if held.address is None or error.status != FORBIDDEN:
+                    raise
+                log.info("the address of blob %s is not good any more; asking for another", digest[:12])
+                _, held = self._ask(digest, patience)
+                continue
+            return move.finish()
+        raise Refused(
+            f"The object store refuses blob {digest[:12]} at every address that the coordinator signs.",
+            "see the bucket's policy, and that the coordinator's clock is right",
+            kind="object-store",
+            status=FORBIDDEN,
+        )
+
+    def _source(self, digest: Digest, held: messages.Received) -> tuple[list[str], str]:
+        """(addresses, path below them) to fetch a blob from."""
+        if held.address is None:
+            return self._urls, digest
+        parts = urlsplit(held.address)
+        return [f"{parts.scheme}://{parts.netloc}"] * len(self._urls), f"{parts.path}?{parts.query}"
 
     def _upload(self, path: Path, digest: Digest, patience: Patience, progress: Progress) -> None:
         total = path.stat().st_size
@@ -118,7 +156,7 @@ class BlobClient:
                 return
             streams = self._streams(answered_s)
             move = Upload(digest, path, total, held, streams, self._up, progress)
-            self._run(move, streams, patience)
+            self._run(move, streams, patience, self._urls)
             if move.whole:
                 return
 
@@ -138,11 +176,11 @@ class BlobClient:
             lines.close()
         return found[0]
 
-    def _run(self, move: Move, streams: int, patience: Patience) -> None:
+    def _run(self, move: Move, streams: int, patience: Patience, urls: Sequence[str]) -> None:
         opened: list[Lines] = []
 
         def work(look: Callable[[], None]) -> None:
-            lines = Lines(self._urls, self._open_line)
+            lines = Lines(urls, self._open_line)
             opened.append(lines)
             try:
                 patience.work(lines, move.next_task, lambda: move.moved, look)

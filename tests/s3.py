@@ -1,0 +1,75 @@
+"""A real S3-compatible server on loopback: moto's, as a process of its own, spoken to by HTTP like any other."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx
+import pytest
+
+from crosstrain.batch.command import spawn
+from crosstrain.clock import SystemClock, pause
+from crosstrain.demo.prepare import free_port
+from crosstrain.storage.s3_bucket import Place, S3Bucket
+
+PATIENCE_S = 60.0
+BUCKET = "runs"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@dataclass
+class Server:
+    """A running server with one bucket; every test has a prefix of its own."""
+
+    url: str
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def place(self) -> Place:
+        """A place that is empty."""
+        return Place(BUCKET, f"run {next(self._numbers)}/", self.url, "us-east-1")
+
+
+@contextmanager
+def serve() -> Iterator[Server]:
+    """Runs a server; skips the test where it or boto3 is not installed."""
+    for module in ("boto3", "moto", "flask", "flask_cors"):
+        if find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory(prefix="ct-s3-") as directory, pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        child = spawn(argv, log=Path(directory) / "log", cwd=Path(directory))
+        try:
+            _wait(url, Path(directory) / "log")
+            S3Bucket(Place(BUCKET, "", url, "us-east-1"))._client.create_bucket(Bucket=BUCKET)
+            yield Server(url)
+        finally:
+            child.kill_group()
+            child.wait(10)
+
+
+def _wait(url: str, log: Path) -> None:
+    end = SystemClock().perf() + PATIENCE_S
+    while True:
+        try:
+            if httpx.get(url, timeout=5).status_code < 500:
+                return
+        except httpx.TransportError:
+            pass
+        assert SystemClock().perf() < end, log.read_text()
+        pause(0.05)
