@@ -67,7 +67,7 @@ def collect(post: Post) -> Collected:
         EnvironmentFault: the scheduler's programs are missing, or the site's directory cannot be written.
         IntegrityError: the journal is damaged.
     """
-    now, limits = post.clock.now(), _budget(post)
+    now, limits = post.clock.now(), post.budget
     spent, learnt = post.journal.spent()
     spent = budget.settled(spent, now)
     if not budget.may_look(spent, now):
@@ -102,11 +102,6 @@ def report_jobs(post: Post, jobs: Jobs, look: Look, notes: Sequence[str] = ()) -
     seen = _Seen(now, look, jobs, Spent(), learnt, notes=[*look.notes, *notes])
     _offer(post, seen)
     return _report(post, seen)
-
-
-def _budget(post: Post) -> Budget:
-    section = post.section
-    return Budget(section.probe_every_s, section.shape_every_s, section.jitter)
 
 
 def _offer(post: Post, seen: _Seen) -> None:

@@ -11,6 +11,7 @@ from crosstrain.batch import job as batch
 from crosstrain.batch.scheduler import BatchSystem
 from crosstrain.batch_section import BatchSection
 from crosstrain.clock import Clock
+from crosstrain.collector.budget import Budget
 from crosstrain.collector.journal import Journal
 from crosstrain.collector.outbox import Outbox
 from crosstrain.collector.tracking import Place
@@ -59,7 +60,13 @@ class Post:
 
     @property
     def place(self) -> Place:
-        return Place(self.run, self.site, self.user, [each.shape for each in self.offered])
+        shapes = [each.shape for each in self.offered]
+        return Place(self.run, self.site, self.user, shapes, self.section.deadline_s)
+
+    @property
+    def budget(self) -> Budget:
+        """What the scheduler may be asked."""
+        return Budget(self.section.probe_every_s, self.section.shape_every_s, self.section.jitter)
 
     @property
     def award_ends(self) -> Instant | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from crosstrain.batch.job import Job
 from crosstrain.batch.readings import Failure, Outcome, Retry
+from crosstrain.collector import budget
 from crosstrain.collector.difference import Allowed, Difference, Refusal, difference
 from crosstrain.collector.eligible import most_queued, why_not
 from crosstrain.collector.facts import Facts
@@ -51,8 +52,11 @@ class _Progress:
 
 
 def look_at_queue(post: Post) -> Queue:
-    """Asks the scheduler now, whatever the budget of `collect`, and brings the journal up to date. The caller holds it."""
+    """Asks the scheduler now, and brings the journal up to date. The caller holds it. Somebody wants to know, so the budget does
+    not forbid it, but the next `collect` waits."""
     now = post.clock.now()
+    spent, learnt = post.journal.spent()
+    post.journal.keep_spent(budget.looked(budget.settled(spent, now), post.budget, now, post.draw()), learnt)
     facts = Facts(post.journal.facts, post.system, now)
     look = take_look(post.system, facts, post.section, post.user, now, history=False)
     jobs = track(post.system, post.journal.jobs(), look.queue, post.place, now)

@@ -18,7 +18,7 @@ from crosstrain.placement.plan import number_of
 from crosstrain.wire.placement import ShapeBody
 
 SETTLE_MS = 120_000
-"""A submission whose answer was lost may still be on its way for so long: longer than a command may take."""
+"""A submission whose answer was lost may still be on its way for so long, or twice a command's deadline if that is longer."""
 FORGOTTEN_MS = 3_600_000
 """Where nothing tells of ended jobs, a name that is not in the queue is taken for never submitted only after this."""
 WATCHED_MS = 7 * 86_400_000
@@ -34,12 +34,18 @@ class Place:
     Attributes:
         user: own name at the scheduler; None where rows cannot be told by it.
         shapes: that the run file offers, for jobs that the journal does not know.
+        deadline_s: of one command.
     """
 
     run: str
     site: str
     user: str | None
     shapes: Sequence[ShapeBody]
+    deadline_s: float = 60.0
+
+    @property
+    def settle_ms(self) -> int:
+        return max(SETTLE_MS, round(2000 * self.deadline_s))
 
 
 def track(system: BatchSystem, jobs: Jobs, queue: Listing[JobRow], place: Place, now: Instant) -> Jobs:
@@ -58,7 +64,7 @@ def track(system: BatchSystem, jobs: Jobs, queue: Listing[JobRow], place: Place,
             jobs = jobs.put(changed)
     for entry in [entry for entry in jobs.entries if entry.state == "intent"]:
         found_one = system.find(entry.name, (entry.intent_ms - CLOCKS_MS) // 1000, place.user)
-        jobs = resolved(jobs, entry, found_one, now)
+        jobs = resolved(jobs, entry, found_one, place.settle_ms, now)
     return jobs
 
 
@@ -76,13 +82,12 @@ def listed(jobs: Jobs, rows: Sequence[JobRow], place: Place, now: Instant) -> Jo
     return jobs
 
 
-def resolved(jobs: Jobs, entry: Entry, found: Found, now: Instant) -> Jobs:
+def resolved(jobs: Jobs, entry: Entry, found: Found, settle_ms: int, now: Instant) -> Jobs:
     """What an intent without an answer has become: a job; nothing, which frees its name; or still unknown."""
     if found.row is not None:
         return jobs.put(updated(entry, found.row, jobs, now))
     age_ms = now - entry.intent_ms
-    waited = age_ms >= (SETTLE_MS if found.remembers else FORGOTTEN_MS)
-    # A clock that was set back since makes no intent old.
+    waited = age_ms >= (settle_ms if found.remembers else max(settle_ms, FORGOTTEN_MS))
     return jobs.without(entry.name) if found.queue_answered and waited else jobs
 
 
