@@ -245,7 +245,7 @@ def rounded(objects: ObjectStore, master: Digest, work: Path) -> Digest:
         with WeightsFile(objects.path(master)) as source, WeightsWriter(path, _entries(source, "BF16")) as out:
             for entry in source.entries:
                 flat = source.array(entry.name).reshape(-1)
-                for begin in range(0, max(1, flat.size), _RELEASED):
+                for begin in range(0, flat.size or 1, _RELEASED):
                     out.append(entry.name, flat[begin : begin + _RELEASED])
                     source.release()
         return objects.adopt(path)
