@@ -57,6 +57,8 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.is_local = engine.dialect.name == "sqlite"
+        """Whether a lookup waits for no other machine, and never for a writer."""
         self._writer = threading.Lock()
         self._next_writer = threading.Lock()
         self._looking = threading.Lock()
@@ -68,11 +70,6 @@ class Database:
     def term(self) -> int | None:
         """The fencing number this process writes with, None before `take_over`."""
         return self._term
-
-    @property
-    def is_local(self) -> bool:
-        """Whether a lookup waits for no other machine, and never for a writer."""
-        return self._engine.dialect.name == "sqlite"
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
