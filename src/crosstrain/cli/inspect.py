@@ -109,8 +109,6 @@ def audit_lines(found: Audit) -> list[str]:
     """The text form of an audit."""
     counts = ", ".join(f"{blocks} {state.value}" for state, blocks in found.counts.items())
     replayed = f", {found.replayed} recomputed" if found.replayed else ""
-    if found.not_replayable:
-        replayed += f" and {found.not_replayable} not, because of retention"
     removed = f", {found.removed} blobs removed by retention" if found.removed else ""
     head = (
         f"{found.generations} generations{replayed}, {found.contributions} contributions, {found.events} events{removed}; "
@@ -118,4 +116,6 @@ def audit_lines(found: Audit) -> list[str]:
     )
     verdict = "audit clean: every block is in one state, and every merged block was trained exactly once"
     problems = [f"problem: {problem}" for problem in found.problems]
-    return [head, *(problems or [verdict])]
+    lost, several = found.not_replayable, "s" if found.not_replayable > 1 else ""
+    notes = [f"{lost} generation{several} could not be recomputed because of retention"] if lost else []
+    return [head, *notes, *(problems or [verdict])]
