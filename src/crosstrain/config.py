@@ -235,7 +235,7 @@ class SiteSection(Section):
     record_windows: bool = False
     """Ranks append the number of every window they train to `windows-*.log` in the site's directory."""
     batch: BatchSection | None = None
-    """How the site's batch system is used, as `[sites.NAME.batch]`; needed by `collect` and `submit` alone."""
+    """How the site's batch system is used, as `[sites.NAME.batch]`; `collect` and `submit` alone need it."""
 
     @property
     def windows_per_step(self) -> int:

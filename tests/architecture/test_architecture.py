@@ -16,6 +16,7 @@ from importlinter.cli import lint_imports
 from pydantic import BaseModel
 from tests.fakes import build_world
 
+from crosstrain.batch_section import BatchSection, ShapeSection
 from crosstrain.cli.main import app as cli
 from crosstrain.config import RunConfig
 
@@ -111,9 +112,11 @@ def test_every_key_of_the_run_file_is_in_the_reference_and_no_other() -> None:
         section = field.annotation
         if isinstance(section, type) and issubclass(section, BaseModel):
             keys |= {f"{name}.{key}" for key in section.model_fields}
+    batch = {"sites.NAME.batch": BatchSection, "sites.NAME.batch.shapes": ShapeSection}
+    keys |= {f"{name}.{key}" for name, section in batch.items() for key in section.model_fields}
     written, section_name = set(), ""
     for line in (REFERENCE / "run-file.md").read_text().splitlines():
-        if heading := re.match(r"## `\[([a-z]+)\]`", line):
+        if heading := re.match(r"## `\[+([A-Za-z.]+)\]+`", line):
             section_name = heading[1]
         elif row := re.match(r"\| `([a-z_]+)` ", line):
             written.add(f"{section_name}.{row[1]}")

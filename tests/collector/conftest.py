@@ -71,6 +71,8 @@ class Facility:
         return collect(post or self.post())
 
     def deliver(self, post: Post | None = None) -> Delivery:
+        # Later than what came before, as it would be.
+        self.world.clock.advance(1000)
         return (post or self.post()).outbox.deliver(self.client, "lumi", self.clock.now())
 
     def plan(self) -> SitePlanBody:

@@ -44,6 +44,7 @@ tokens_per_s = 1e-3
 def call(facility: Facility) -> Call:
     def run(command: str, *words: str, more: str = "", url: str | None = None) -> Result:
         path = run_file(facility, url or facility.address, more)
+        facility.world.clock.advance(1000)
         return CliRunner().invoke(app, [command, str(path), "--name", "lumi", *words])
 
     return run
@@ -70,7 +71,7 @@ def test_from_nothing_to_a_queued_job(facility: Facility, call: Call) -> None:
     applied = document(call("submit", "--apply", "--json"))
     assert applied["submitted"][0] == {"name": "run.lumi.1", "job_id": "1"}
     assert applied["waiting"] == 0
-    # The coordinator knows of them at once.
+    assert "keep   run.lumi.1" in call("submit").stdout
     assert "run.lumi.1" in facility.plan().keep
 
 
