@@ -83,6 +83,29 @@ def test_directory_keeps_to_its_limit_and_what_was_used_last(
     assert len(list(tmp_path.glob("??/*"))) == 3
 
 
+class Counting(S3Bucket):
+    """Counts how often it is asked for a size."""
+
+    asked = 0
+
+    def size(self, key: str) -> int | None:
+        self.asked += 1
+        return super().size(key)
+
+
+def test_service_is_asked_once_about_a_blob_however_many_parts_come(place: Place, tmp_path: Path) -> None:
+    bucket = Counting(place)
+    store = S3ObjectStore(bucket, tmp_path, 1 << 30)
+    for start in range(0, len(DATA), 1000):
+        assert not store.has(NAME)
+        store.receive(NAME, start, [DATA[start : start + 1000]], len(DATA))
+    assert store.has(NAME) and store.size(NAME) == len(DATA)
+    assert bucket.asked == 1
+    store.delete(NAME)
+    assert not store.has(NAME)
+    assert bucket.asked == 2
+
+
 def test_bytes_that_changed_in_the_bucket_are_not_taken(place: Place, tmp_path: Path) -> None:
     put(opened(place, tmp_path / "one"), DATA)
     (tmp_path / "wrong").write_bytes(DATA[::-1])

@@ -42,7 +42,7 @@ class S3ObjectStore:
         self._bucket, self._limit = bucket, limit
         self.directory = directory
         self._local = LocalObjectStore(directory)
-        self._sizes: dict[Digest, int] = {}
+        self._sizes: dict[Digest, int | None] = {}
         self._used: OrderedDict[Digest, None] = OrderedDict()
         self._lock = threading.RLock()
         self._moving: defaultdict[Digest, threading.Lock] = defaultdict(threading.Lock)
@@ -127,16 +127,14 @@ class S3ObjectStore:
                 yield Stored(Digest(match[1]), size, whole=True)
 
     def _size(self, digest: Digest) -> int | None:
-        """Blobs do not change: what is known of one stays true until it is deleted here."""
+        """Bytes in the bucket. Asked once: blobs do not change, and one process at a time puts and deletes them. What a
+        superseded one still puts there is put once more."""
         with self._lock:
-            known = self._sizes.get(digest)
-        if known is not None:
-            return known
+            if digest in self._sizes:
+                return self._sizes[digest]
         found = self._bucket.size(_key(digest))
-        if found is not None:
-            with self._lock:
-                self._sizes[digest] = found
-        return found
+        with self._lock:
+            return self._sizes.setdefault(digest, found)
 
     def _put(self, digest: Digest) -> None:
         """Brings a verified blob into the bucket; from then on it counts."""
