@@ -130,7 +130,7 @@ def _open(run: Path, name: str, url: str | None) -> tuple[Post, ControlClient]:
 
 def _plan(client: ControlClient, name: str, delivery: Delivery) -> SitePlanBody:
     """This site's part of the plan."""
-    from crosstrain.errors import Unreachable
+    from crosstrain.errors import Refused, Unreachable
     from crosstrain.wire.placement import PlanReply
 
     if delivery.trouble:
@@ -139,7 +139,14 @@ def _plan(client: ControlClient, name: str, delivery: Delivery) -> SitePlanBody:
             "submit again later; jobs that are queued start all the same",
         )
     reply = client.get("placement/plan", PlanReply, PATIENCE_S)
-    return next(site for site in reply.sites if site.site == name)
+    mine = next((site for site in reply.sites if site.site == name), None)
+    if mine is None:
+        raise Refused(
+            f"The coordinator's plan has no site {name}: it did not take the report of its queue.",
+            "see the lines above; is the coordinator of the same version?",
+            kind="unknown-site",
+        )
+    return mine
 
 
 def _tell(delivery: Delivery | None, waiting: int) -> None:
