@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from crosstrain.placement.chain import Curve
-from crosstrain.placement.finish import finish_by_rounds
+from crosstrain.placement.finish import effective_rate, finish_by_rounds
 from crosstrain.placement.offer import Demand
 from crosstrain.placement.shape import HOUR_S, Shape
 from crosstrain.simulation.campaign.truth import Truth
@@ -71,7 +71,8 @@ def realise(
     first = [place.truth.wait_s(what[0], 0.0) if what else 0.0 for place, what in zip(places, chosen, strict=True)]
     held_s = max(first, default=0.0) if together else None
     chains = [
-        _chain(place, *what, horizon_s, held_s) if what else Curve() for place, what in zip(places, chosen, strict=True)
+        _chain(place, *what, demand, horizon_s, held_s) if what else Curve()
+        for place, what in zip(places, chosen, strict=True)
     ]
     finish_s = finish_by_rounds(chains, demand)
     charged = trained = 0.0
@@ -85,18 +86,20 @@ def realise(
     return Realised(finish_s, charged, charged - trained, tuple(first), jobs, speeds)
 
 
-def _chain(place: Place, shape: Shape, depth: int, horizon_s: float, held_s: float | None) -> Curve:
-    """As `placement.chain` plays it, with the wait of the moment at which each job is submitted."""
+def _chain(place: Place, shape: Shape, depth: int, demand: Demand, horizon_s: float, held_s: float | None) -> Curve:
+    """As `placement.chain` plays it, with the wait of the moment at which each job is submitted, until it would have done all
+    the work alone: exchanges included, for they make the work last longer."""
     curve, free_at, trained = Curve(limit_s=horizon_s), 0.0, 0.0
     starts: list[float] = []
     rate = place.tokens_per_s[shape]
+    enough = demand.tokens * rate / effective_rate(rate, demand)
     for number in range(MOST_JOBS):
         if number == 0 and held_s is not None:
             start = held_s
         else:
             asked = free_at if depth == 0 else (starts[number - depth] if number >= depth else 0.0)
             start = max(free_at, asked + place.truth.wait_s(shape, asked))
-        if start >= horizon_s:
+        if start >= horizon_s or trained >= enough:
             break
         starts.append(start)
         free_at = start + shape.walltime_s
