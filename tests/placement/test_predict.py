@@ -154,9 +154,17 @@ def test_events_that_come_twice_or_late_change_nothing() -> None:
     site = probed(EMPTY, SMALL, estimated(100, HOUR_S))
     assert probed(site, SMALL, estimated(50, 2 * HOUR_S)) == site
     once = submitted(site, "a", SMALL, at(100), forecast(site, SMALL, at(100)))
-    assert submitted(once, "a", SMALL, at(200), forecast(site, SMALL, at(200))) == once
+    for seconds in (0, 100, 150):
+        assert submitted(once, "a", SMALL, at(seconds), forecast(site, SMALL, at(seconds))) == once
     done = started(once, "a", at(300))
     assert started(done, "a", at(400)) == done
+
+
+def test_wait_of_a_chained_job_begins_when_it_became_eligible() -> None:
+    queued = submitted(EMPTY, "a", SMALL, at(0), forecast(EMPTY, SMALL, at(0)))
+    freed = submitted(queued, "a", SMALL, at(8 * HOUR_S), forecast(EMPTY, SMALL, at(8 * HOUR_S)))
+    (wait,) = started(freed, "a", at(9 * HOUR_S)).of(SMALL).waits
+    assert (wait.submitted_at, wait.wait_s) == (at(8 * HOUR_S), HOUR_S)
 
 
 @settings(max_examples=30, deadline=None)
