@@ -11,8 +11,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from crosstrain.assembly import listen
 from crosstrain.coordinator.http_server import HttpServer
+from crosstrain.wire.listening import listen
 
 
 @contextmanager

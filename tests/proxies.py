@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from crosstrain.assembly import listen
 from crosstrain.batch.command import run, spawn
 from crosstrain.clock import SystemClock, pause
 from crosstrain.demo.prepare import free_port
+from crosstrain.wire.listening import listen
 
 PATIENCE_S = 30.0
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]

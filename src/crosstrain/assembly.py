@@ -18,16 +18,14 @@ from sqlalchemy import Connection
 from crosstrain import __version__
 from crosstrain.clock import Clock, SystemClock, pause
 from crosstrain.config import RunConfig, load_run
-from crosstrain.coordinator import garbage
-from crosstrain.coordinator.garbage import Collection
 from crosstrain.coordinator.service import Service
-from crosstrain.coordinator.standby import Process, Watch
+from crosstrain.coordinator.standby import Process
 from crosstrain.corpus.manifest import TOKENIZER, Manifest
 from crosstrain.domain.block import Corpus
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.domain.ledger import open_epoch
-from crosstrain.errors import EnvironmentFault, UsageError
+from crosstrain.errors import UsageError
 from crosstrain.outer.presets import outer_rule
 from crosstrain.planner import routes as placement_routes
 from crosstrain.planner.desk import Desk
@@ -49,6 +47,7 @@ from crosstrain.storage.s3_bucket import S3Bucket, place_of
 from crosstrain.storage.s3_object_store import S3ObjectStore
 from crosstrain.storage.term_lock import FileTermLock, TermLock
 from crosstrain.wire.client import ControlClient
+from crosstrain.wire.listening import listen
 from crosstrain.wire.messages import Fingerprint
 from crosstrain.wire.site_api import SiteApi
 from crosstrain.wire.way import Way
@@ -280,60 +279,6 @@ def open_stored_run(files: RunFiles) -> tuple[Database, ObjectStore]:
     if not path.exists():
         raise UsageError(f"There is no run in {files.coordinator_dir}.", "start `crosstrain coordinator` first")
     return open_sqlite(path, read_only=True), objects
-
-
-def collect_garbage(files: RunFiles, clock: Clock, *, dry_run: bool) -> Collection:
-    """Removes blobs that are not needed, with the run taken over for that moment; or says which they are.
-
-    Raises:
-        UsageError: there is no run, or a coordinator serves it, which removes them itself.
-    """
-    retention = garbage.retention_of(files.config.coordinator)
-    database, objects = open_stored_run(files)
-    try:
-        if dry_run:
-            found = garbage.look(database, objects, retention, clock.now())
-            return Collection(found.due, (*found.waiting, *found.fresh))
-    finally:
-        database.close()
-    database, lock = open_database(files)
-    try:
-        claim = Watch(database, lock, clock, files.config.coordinator.takeover_s).look()
-        if claim is None:
-            raise UsageError(
-                "A coordinator serves this run, and removes by itself what is not needed.",
-                "see its log, or use --dry-run; new settings count when it is started again",
-            )
-        database.take_over(claim)
-        return garbage.collect(database, objects, retention, clock.now())
-    finally:
-        lock.close()
-        database.close()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.
-
-    Raises:
-        EnvironmentFault: the port is in use, or the address is not this machine's.
-    """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-            listener.listen(1024)
-        except OSError:
-            listener.close()
-            raise
-    except (OSError, UnicodeError) as error:  # UnicodeError: a host that is no name
-        reason = error.strerror or error if isinstance(error, OSError) else error
-        raise EnvironmentFault(
-            f"Cannot listen on {host}:{port}: {reason}.",
-            "another coordinator may be running; choose another port with --port",
-        ) from error
-    return listener
 
 
 def coordinator_client(url: str | Sequence[str]) -> ControlClient:

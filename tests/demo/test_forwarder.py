@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from crosstrain.assembly import listen
 from crosstrain.demo.chaos.forwarder import HOST, Network
+from crosstrain.wire.listening import listen
 
 PATIENCE_S = 20.0
 SHORT_S = 0.3

@@ -16,12 +16,12 @@ from tests.fakes import World, build_world
 from tests.proxies import certificate, squid, tinyproxy, tls_front
 from typer.testing import CliRunner
 
-from crosstrain.assembly import listen
 from crosstrain.cli.main import app
 from crosstrain.clock import pause
 from crosstrain.demo.prepare import free_port
 from crosstrain.doctor.probe_network import without_credentials
 from crosstrain.relay.opening import open_relay
+from crosstrain.wire.listening import listen
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 

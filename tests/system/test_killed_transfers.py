@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from tests.fakes import build_world, sha256
 
-from crosstrain.assembly import listen
 from crosstrain.clock import SystemClock, pause
 from crosstrain.coordinator.http_server import HttpServer
 from crosstrain.demo.prepare import free_port
 from crosstrain.domain.ids import Digest
+from crosstrain.wire.listening import listen
 from crosstrain.wire.transfer import BlobClient
 
 KILLS = 5

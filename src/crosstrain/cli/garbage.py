@@ -11,6 +11,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from crosstrain.assembly import RunFiles
+    from crosstrain.clock import Clock
+    from crosstrain.coordinator.garbage import Collection
     from crosstrain.domain.ids import Instant
     from crosstrain.domain.retention import Mark
 
@@ -23,12 +26,12 @@ def gc(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Remove blobs that the run does not need. A coordinator that serves the run does that by itself."""
-    from crosstrain.assembly import collect_garbage, open_run
+    from crosstrain.assembly import open_run
     from crosstrain.clock import SystemClock
     from crosstrain.coordinator.garbage import grace_of
 
     files, clock = open_run(run), SystemClock()
-    found = collect_garbage(files, clock, dry_run=dry_run)
+    found = collect(files, clock, dry_run=dry_run)
     now, grace_ms = clock.now(), grace_of(files.config.coordinator)
     if as_json:
         removed, waiting = ([_document(mark) for mark in marks] for marks in (found.removed, found.waiting))
@@ -42,6 +45,41 @@ def gc(
         f"{len(found.removed)} {'due' if dry_run else 'removed'} ({_megabytes(found.removed)}), "
         f"{len(found.waiting)} not needed and still kept ({_megabytes(found.waiting)})"
     )
+
+
+def collect(files: RunFiles, clock: Clock, *, dry_run: bool) -> Collection:
+    """Removes blobs that are not needed, with the run taken over for that moment; or says which they are.
+
+    Raises:
+        UsageError: there is no run, or a coordinator serves it, which removes them itself.
+    """
+    from crosstrain.assembly import open_database, open_stored_run
+    from crosstrain.coordinator import garbage
+    from crosstrain.coordinator.garbage import Collection
+    from crosstrain.coordinator.standby import Watch
+    from crosstrain.errors import UsageError
+
+    retention = garbage.retention_of(files.config.coordinator)
+    database, objects = open_stored_run(files)
+    try:
+        if dry_run:
+            found = garbage.look(database, objects, retention, clock.now())
+            return Collection(found.due, (*found.waiting, *found.fresh))
+    finally:
+        database.close()
+    database, lock = open_database(files)
+    try:
+        claim = Watch(database, lock, clock, files.config.coordinator.takeover_s).look()
+        if claim is None:
+            raise UsageError(
+                "A coordinator serves this run, and removes by itself what is not needed.",
+                "see its log, or use --dry-run; new settings count when it is started again",
+            )
+        database.take_over(claim)
+        return garbage.collect(database, objects, retention, clock.now())
+    finally:
+        lock.close()
+        database.close()
 
 
 def _document(mark: Mark) -> dict[str, Any]:

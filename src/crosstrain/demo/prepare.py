@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crosstrain.assembly import RunFiles, listen, load_corpus, open_run
+from crosstrain.assembly import RunFiles, load_corpus, open_run
 from crosstrain.corpus.build import build_corpus
 from crosstrain.corpus.options import BuildOptions, BuildProgress
 from crosstrain.corpus.reading import stdlib_sources
 from crosstrain.demo.faults import LEAST_ROUNDS
 from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.runfile import Local, write_run_file
+from crosstrain.wire.listening import listen
 
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
 SEQ_LEN = 128

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from types import TracebackType
 
-from crosstrain.assembly import listen
+from crosstrain.wire.listening import listen
 
 HOST = "127.0.0.1"
 CHUNK = 1 << 16
