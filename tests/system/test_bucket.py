@@ -1,0 +1,38 @@
+"""A whole run of real processes with its blobs in a bucket; the coordinator loses its directory of blobs on the way."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests import s3 as s3_server
+from tests.system.runs import PATIENCE_S, Run, check_the_record, write_run
+
+from crosstrain.assembly import open_run
+
+pytestmark = pytest.mark.system
+
+
+def test_run_on_a_bucket_outlives_the_coordinators_directory(
+    corpus: Path, tmp_path: Path, s3: s3_server.Server
+) -> None:
+    path, place = write_run(tmp_path, corpus, rounds=4).path, s3.place()
+    objects = f"s3://{place.bucket}/{place.prefix.rstrip('/').replace(' ', '-')}"
+    setting = (
+        f'[coordinator]\nobjects = "{objects}"\nobjects_endpoint = "{s3.url}"\nobjects_region = "{place.region}"\n'
+    )
+    path.write_text(path.read_text().replace("[coordinator]\n", setting))
+    files = open_run(path)
+    with Run(files) as run:
+        for name in ("alpha", "beta"):
+            run.fleet.start_site(name)
+        run.until(lambda status: (status.generation or 0) >= 2)
+        run.fleet.kill("coordinator")
+        shutil.rmtree(files.coordinator_dir / "objects")
+        run.fleet.start_coordinator()
+        run.until(lambda status: status.finished)
+        run.fleet.await_sites(PATIENCE_S)
+        assert run.fleet.sites == ()
+    check_the_record(files, ("alpha", "beta"))
+    assert not list((files.coordinator_dir / "objects" / "uploads").glob("*"))
