@@ -21,6 +21,13 @@ DELIMITERS = (SEPARATOR, "^^^", "|", ";", "\t")
 MOST_COLUMNS = 100
 """Of rows without a header; all of sacct's fields are about as many."""
 
+_MADE_UP = re.compile(r"([~@#!$&^])\1*|([:=+/%])\2+")
+"""Separators that people choose for the format of a command."""
+_COMMA = re.compile(r",(?![^\[\]]*\])(?![^()]*\))")
+"""A comma that is in no node list and in no reason."""
+_HOLDS_ANYTHING = ("name", "comment", "where", "reason")
+"""Columns whose text can hold the delimiter, the likeliest first."""
+
 _CLUSTER = re.compile(r"CLUSTER: *(\S+)")
 _DATE = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?:[A-Z]{2,5} )?\d{4}")
 _RULE = re.compile(r"[-=]{2,}(?: +[-=]+)*")
@@ -113,7 +120,18 @@ def _delimiter(lines: Sequence[str]) -> str | None:
             if delimiter == "\t" and any("  " in line for line in lines):
                 return None
             return delimiter
-    return None
+    made_up = {found[0] for found in _MADE_UP.finditer(lines[0])} if lines else set()
+    for delimiter in sorted(made_up, key=len, reverse=True):
+        if _as_often([line.count(delimiter) for line in lines]):
+            return delimiter
+    # A first column is an id or a name: what has a blank in it are columns of blanks, some with a list.
+    listed = any(" " in line.strip().partition(",")[0] for line in lines)
+    return "," if not listed and _as_often([len(_COMMA.findall(line)) for line in lines]) else None
+
+
+def _as_often(counts: Sequence[int]) -> bool:
+    """Whether something stands between the columns of every line: several times, and in each as often."""
+    return bool(counts) and counts[0] > 1 and len(set(counts)) == 1
 
 
 class _Reader:
@@ -129,6 +147,8 @@ class _Reader:
         self.source = "given" if given else "none"
 
     def cells(self, line: str) -> list[str]:
+        if self._delimiter == ",":
+            return [cell.strip("\"'") for cell in _COMMA.split(line)]
         return line.split() if self._delimiter is None else line.split(self._delimiter)
 
     def is_header(self, line: str) -> bool:
@@ -164,7 +184,18 @@ class _Reader:
         # --parsable ends every row with a delimiter.
         while len(cells) > len(self.columns) and not cells[-1].strip():
             cells.pop()
+        if self._delimiter is not None and len(cells) > len(self.columns):
+            cells = self._joined(cells)
         return _named(self.columns, cells) if len(cells) == len(self.columns) else None
+
+    def _joined(self, cells: list[str]) -> list[str]:
+        """The cells of a row in which a name holds the delimiter, put together again."""
+        place = next((self.columns.index(name) for name in _HOLDS_ANYTHING if name in self.columns), None)
+        if place is None:
+            return cells
+        after = len(self.columns) - place - 1
+        end = len(cells) - after
+        return [*cells[:place], str(self._delimiter).join(cells[place:end]), *cells[end:]]
 
 
 def _row_pattern(columns: Sequence[str]) -> re.Pattern[str]:

@@ -35,6 +35,14 @@ FLAGS = {
 }  # fmt: skip
 """Suffixes of a node state; `planned` is held by the backfill plan for a job that waits."""
 
+_SAID = {
+    "planned": "planned", "plnd": "planned", "maint": "maintenance", "maintenance": "maintenance",
+    "not_responding": "not_responding", "no_respond": "not_responding", "powered_down": "powered_off",
+    "pow_dn": "powered_off", "powering_down": "powering_down", "powering_up": "powering_up", "pow_up": "powering_up",
+    "reboot_requested": "pending_reboot", "reboot_issued": "reboot_issued",
+}  # fmt: skip
+"""The same said in words: as a state of its own, or joined on with a plus by StateComplete."""
+
 _GPU = re.compile(r"gpu(?::([A-Za-z][\w.-]*))?:(\d+)")
 _STATE = re.compile(r"([A-Za-z_]+(?:\+[A-Za-z_]+)*)([*~#%$@^!-]*)")
 _NODE_LIST = re.compile(r"[A-Za-z][\w.-]*\d(?:,.*)?|[A-Za-z][\w.-]*\[[\d,-]+\].*")
@@ -72,7 +80,10 @@ def node_state(text: str) -> tuple[str | None, frozenset[str]]:
     found = _STATE.fullmatch(text.strip())
     if not found:
         return None, frozenset()
-    return found[1].lower(), frozenset(FLAGS[mark] for mark in found[2])
+    words = found[1].lower().split("+")
+    return found[1].lower(), frozenset(FLAGS[mark] for mark in found[2]) | {
+        _SAID[word] for word in words if word in _SAID
+    }
 
 
 def _partition(cells: Mapping[str, str], cluster: str | None) -> PartitionRow | None:

@@ -134,6 +134,7 @@ _ENVIRONMENT_FIX = (
 )
 _REASON = re.compile(r"(?:assoc|qos|partition)\w+|max\w+limit|jobheld\w+", re.IGNORECASE)
 """A limit's name alone on its line, as Slurm prints it before the general sentence."""
+_NAMED_LIMIT = re.compile(r"\b(?:assoc|qos)(?:max|min|grp)\w+", re.IGNORECASE)
 
 
 def failure_in(text: str) -> Failure | None:
@@ -154,6 +155,12 @@ def failure_in(text: str) -> Failure | None:
 def is_reason(text: str) -> bool:
     """Whether a line is the bare name of a limit, such as QOSMinNode."""
     return _REASON.fullmatch(text.strip().rstrip(".:")) is not None
+
+
+def reason_in(text: str) -> str | None:
+    """The name of a limit in the middle of a sentence, for sites whose plugins and wrappers put it there."""
+    found = _NAMED_LIMIT.search(text)
+    return found[0] if found else None
 
 
 def with_detail(failure: Failure, detail: str | None) -> Failure:

@@ -15,10 +15,12 @@ from datetime import datetime, tzinfo
 from crosstrain.batch.nodelist import expand
 from crosstrain.batch.printed import Output, numbered_lines
 from crosstrain.batch.readings import Balance, Failure, Outcome, Probe, Retry, Scope, StartEstimate, Submission
-from crosstrain.batch.slurm.refusals import UNREACHABLE, failure_in, is_reason, with_detail
+from crosstrain.batch.slurm.refusals import UNREACHABLE, failure_in, is_reason, reason_in, with_detail
 from crosstrain.batch.times import timestamp
 
-_CLIENT = re.compile(r"^\s*(?:sbatch|srun|salloc)[\w.-]*: ?(?:(error|fatal|warning|info): )?(.*)$", re.IGNORECASE)
+_CLIENT = re.compile(
+    r"^\s*(?:\S*/)?(?:sbatch|srun|salloc)[\w.-]*: ?(?:(error|fatal|warning|info): )?(.*)$", re.IGNORECASE
+)
 _BEGIN = re.compile(r"job \d+ to start at ", re.IGNORECASE)
 _START = re.compile(
     r"job (\d+) to start at (.+?)(?: on cluster (\S+))?(?: a)? using (\d+) processors? on (?:nodes? )?(\S+)"
@@ -43,6 +45,8 @@ _OPTION = re.compile(r"defined options|end of defined options|-{5,}.*|[\w-]+ {2,
 _HARMLESS = re.compile(
     r"spank|plugin file not found|slurm_time_format|ignoring|ignored|sleeping and retrying|retrying", re.IGNORECASE
 )
+_SAYS_SOMETHING = re.compile(r"\w")
+"""Sites frame their refusals with rules of dashes and stars."""
 _TIMEOUT_CODES = (124, 137)
 """Of timeout(1), which wrappers put around the clients."""
 
@@ -113,7 +117,7 @@ def _sort(output: Output) -> _Lines:
     for _, line in numbered_lines(output.both):
         client = _CLIENT.match(line)
         text = (client[2] if client else line).strip()
-        if not text:
+        if not _SAYS_SOMETHING.search(text):
             continue
         if found := _BALANCE.search(text):
             lines.balance = Balance(*(float(part.replace(",", "").rstrip(".")) for part in found.groups()))
@@ -178,7 +182,7 @@ def _verdict(lines: _Lines) -> Failure | None:
     if lines.refusals:
         verdict = lines.refusals[-1]
         failure = failure_in(verdict) or Failure("other", Retry.MAYBE, Scope.SHAPE, verdict or None)
-        return with_detail(failure, _detail(causes))
+        return with_detail(failure, _detail(causes) or reason_in(verdict))
     known = [(text, found) for text in causes if (found := failure_in(text))]
     if known:
         text, failure = known[-1]
