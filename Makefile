@@ -7,12 +7,14 @@
 # make clean   removes caches, build output and demo-run; the environment stays (to renew it: rm -r .venv)
 #
 # Every target first makes .venv if it is missing or older than pyproject.toml and constraints.txt.
+# make test WORKERS=6 runs as many tests at a time, on a machine with more than two cores.
 # make PYTHON=python3.12 chooses the interpreter; make test TESTS=tests/domain runs a part, without the coverage limit.
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 TESTS :=
+WORKERS := 3
 COVERAGE := --cov=crosstrain.domain --cov=crosstrain.placement --cov=crosstrain.outer --cov-branch --cov-fail-under=95
 
 .PHONY: help .venv flower-venvs demo chaos test check docs clean
@@ -48,7 +50,7 @@ chaos: $(STAMP)
 	$(BIN)/crosstrain chaos
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(if $(TESTS),$(TESTS),$(COVERAGE))
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(if $(TESTS),$(TESTS),$(COVERAGE))
 
 check: $(STAMP)
 	$(BIN)/ruff check .

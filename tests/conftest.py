@@ -20,6 +20,26 @@ settings.register_profile("search", max_examples=1000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 _MEMORY = Path("/dev/shm")
+_TOGETHER = ("slurm", "flower")
+"""Directories whose tests share an expensive fixture, and so a worker."""
+_ALONE = ("simulation",)
+"""Directories whose tests share nothing, and last long."""
+_FIRST = ("slurm", "system", "simulation", "relay", "collector", "site")
+"""The long ones, so that no worker is left alone with one at the end."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long tests first, and the tests of a file in one worker."""
+    tests = Path(__file__).parent
+    place = {name: number for number, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: place.get(item.path.relative_to(tests).parts[0], len(_FIRST)))
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        directory = item.path.relative_to(tests).parts[0]
+        if directory in _ALONE:
+            continue
+        item.add_marker(pytest.mark.xdist_group(directory if directory in _TOGETHER else str(item.path)))
 
 
 @pytest.fixture

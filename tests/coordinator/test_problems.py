@@ -20,6 +20,7 @@ ROUTES = [
     "sessions/{session}/end",
     "leases/{token}/contribution",
     "leases/{token}/release",
+    "placement/{site}/reports",
 ]
 
 json_values = st.recursive(
@@ -74,6 +75,7 @@ def valid(world: World, route: str) -> dict[str, Any]:
         "end": {"reason": "walltime"},
         "contribution": alpha.claim(world.put_weights(weights(0.5), "BF16")),
         "release": {"session": 1, "reason": "walltime"},
+        "reports": {"report": "report-0001", "scheduler": "slurm", "discount": 0.5, "max_queued": 3},
     }[route.rsplit("/", 1)[-1]]
 
 
@@ -104,7 +106,7 @@ def test_request_with_one_wrong_value_is_a_problem_and_changes_nothing(busy: Wor
     else:
         document[data.draw(st.text(min_size=1, max_size=8).filter(lambda name: name not in document))] = 1
     before, deadlines = world.dump(), dict(world.service.presences.deadlines)
-    response = world.http.post(route.format(session=1, token=1), json=document)
+    response = world.http.post(route.format(session=1, token=1, site="lumi"), json=document)
     if response.status_code == 422:
         assert is_problem(response)
         assert (world.dump(), world.service.presences.deadlines) == (before, deadlines)
@@ -121,14 +123,14 @@ def test_request_with_one_wrong_value_is_a_problem_and_changes_nothing(busy: Wor
 def test_request_that_is_no_object_of_the_protocol_is_a_problem(busy: Worlds, route: str, body: bytes) -> None:
     world = busy.world()
     before = world.dump()
-    path = route.format(session=1, token=1)
+    path = route.format(session=1, token=1, site="lumi")
     response = world.http.post(path, content=body, headers={"content-type": "application/json"})
     assert response.status_code in (400, 422)  # 400: not even text
     assert is_problem(response)
     assert world.dump() == before
 
 
-@pytest.mark.parametrize("route", ROUTES[1:])
+@pytest.mark.parametrize("route", ROUTES[1:-1])
 @pytest.mark.parametrize("number", ["0x1", "-1", "9999999999999999999999", "1.5", "a"])
 def test_path_number_out_of_range_is_a_problem(busy: Worlds, route: str, number: str) -> None:
     world = busy.world()
