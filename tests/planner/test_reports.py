@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from tests.fakes import World
 
+from crosstrain.storage import run_store
+
 HOUR = 3600
 MS = 3_600_000
 SHORT = {"partition": "gpu", "nodes": 1, "gpus": 4, "walltime_s": HOUR}
@@ -171,3 +173,36 @@ def test_malformed_reports_are_refused_by_the_name_of_the_field(
     reply = world.http.post("placement/lumi/reports", json=body)
     assert reply.status_code == 422 and named in reply.json()["detail"]
     assert plan(world)["sites"] == []
+
+
+def test_a_finished_run_is_planned_without_jobs_and_the_plan_says_why(world: World) -> None:
+    name = f"{world.config.run.name}.lumi.1"
+    report(world, "before-end", estimates=[estimate(LONG, 0)], jobs=[job(name, "pending", 0.0)])
+    assert plan(world)["sites"][0]["role"] == "member"
+    with world.database.write() as connection:
+        run_store.finish(connection, "all rounds are done", world.clock.now())
+    found = plan(world)
+    (site,) = found["sites"]
+    assert (site["role"], site["submit"], site["keep"], found["tokens_left"]) == ("out", [], [name], 0)
+    assert "nothing is left to train" in found["reason"] and found["finish_s"]["0.9"] == 0
+
+
+def test_a_job_with_a_number_beyond_measure_spoils_no_plan(world: World) -> None:
+    name = f"{world.config.run.name}.lumi."
+    report(world, "numbered", jobs=[job(name + "9" * (200 - len(name)), "ended", 9.0, 8.0)])
+    assert plan(world)["sites"][0]["submit"][0]["name"] == f"{name}1"
+
+
+def test_a_plan_stays_as_it_is_while_nothing_but_time_passes(world: World) -> None:
+    report(world, "first-one", estimates=[estimate(SHORT, 1), estimate(LONG, 5)])
+    report(world, "other-one", site="snellius", estimates=[estimate(SHORT, 3), estimate(LONG, 1)])
+    made = []
+    for _ in range(12):
+        made.append(
+            [
+                (each["site"], each["role"], each["shape"], each["depth"], each["submit"])
+                for each in plan(world)["sites"]
+            ]
+        )
+        world.clock.advance(5 * 60_000)
+    assert made == [made[0]] * 12

@@ -107,6 +107,9 @@ def test_the_production_coordinator_takes_as_long_as_the_simulation_of_rounds_sa
         ('name = "snellius"', 'name = "lumi"', "the same name"),
         ('kind = "synthetic", median_h = [0.5, 4, 16]', 'kind = "trace", file = "no.swf", nodes = 3', "no.swf"),
         ("hours = 12", "hours = 0", "hours"),
+        ('kind = "synthetic"', 'kind = "synthetic", sigma = 1e6', "sigma"),
+        ('kind = "synthetic"', 'kind = "synthetic", noise = inf', "noise"),
+        ("median_h = [0.5, 4, 16]", "median_h = [0.5, 4, 1e300]", "median_h"),
         ("[[sites]]", "[[sites", "not valid TOML"),
     ],
 )

@@ -91,9 +91,17 @@ def make_plan(run: str, demand: Demand, sites: Sequence[SiteOffer], now: Instant
         run: name, the first part of the jobs' names.
         previous: the plan before this one; its shapes are kept unless another is clearly better.
     """
+    if demand.tokens <= 0:
+        return _done(sites, now)
     search = _Search(demand, sites, now)
     tried, chosen = _choose(search, previous)
     return _describe(run, search, tried, chosen)
+
+
+def _done(sites: Sequence[SiteOffer], now: Instant) -> Plan:
+    """The plan of a run that has nothing left to train: jobs that are there end by themselves as soon as they ask for work."""
+    entries = tuple(SitePlan(site.name, Role.OUT, explain.NOTHING_LEFT, keep=_names(site)) for site in sites)
+    return Plan(now, entries, Finish((0.0,)), reason=f"{explain.NOTHING_LEFT}: no job is submitted")
 
 
 def choose_shapes(demand: Demand, sites: Sequence[SiteOffer], now: Instant) -> dict[SiteName, Shape]:
@@ -214,8 +222,9 @@ def _entry(
     chance = sum(start < usual for start in starts) / len(starts)
     early = starts[len(starts) // 10]
     keep, pending = _names(site), sum(job.state is JobState.PENDING for job in site.jobs)
-    if early > usual and not site.jobs:
-        return SitePlan(site.name, Role.OUT, explain.too_late(early, usual))
+    if (early > usual and not site.jobs) or choice.option.tokens_per_s <= 0:
+        why = explain.too_late(early, usual, choice.option.tokens_per_s)
+        return SitePlan(site.name, Role.OUT, why, keep=_names(site))
     role = Role.MEMBER if chance >= 0.5 else Role.RESERVE
     wanted = max(1, depth) if not site.jobs else depth
     count = max(0, min(wanted - pending, site.max_queued - len(site.jobs)))

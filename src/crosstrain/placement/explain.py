@@ -29,8 +29,14 @@ def nothing_fits(site: SiteOffer) -> str:
     return f"no shape can be submitted at {site.name}: {site.note or 'none is within its limits'}"
 
 
-def too_late(early_s: float, finish_s: float) -> str:
+NOTHING_LEFT = "nothing is left to train"
+"""Why no job is submitted for a run that is done."""
+
+
+def too_late(early_s: float, finish_s: float, speed: float) -> str:
     """Why a site is left out whose queue is too long."""
+    if speed <= 0:
+        return "its jobs would train nothing: their speed is 0 tokens/s"
     if not isfinite(early_s):
         return "no job of it would train before its award or its walltime is over"
     return f"even the luckiest tenth of its starts ({hours(early_s)}) comes after the run is done ({hours(finish_s)})"
@@ -54,6 +60,8 @@ def shape(option: Option, others: Sequence[Alternative]) -> str:
     if not others:
         return f"{wait}; it is the only one"
     best = others[0]
+    if -60 < best.later_s <= 0:
+        return f"{wait}; with {best.what} the run would be done as early"
     if best.later_s <= 0:
         return f"{wait}; kept from the plan before, {best.what} would gain only {hours(-best.later_s)}"
     return f"{wait}; with {best.what} the run would be done {hours(best.later_s)} later"
@@ -83,6 +91,8 @@ def finish(when: Finish, sites: Sequence[SitePlan]) -> str:
     if not isfinite(middle):
         return "the run would not be done within 60 days: more capacity, budget or fewer tokens are needed"
     working = [entry for entry in sites if entry.tokens > 0]
+    if not working:
+        return f"done in {hours(middle)}"
     most = max(working, key=lambda entry: entry.tokens)
     low, high = when.band(0.8)
     total = sum(entry.tokens for entry in working)

@@ -139,6 +139,9 @@ class Plan:
         return next((entry for entry in self.sites if entry.site == site), None)
 
 
+_MOST_DIGITS = 12
+
+
 def next_items(run: str, site: str, shape: Shape, count: int, last_number: int) -> tuple[PlanItem, ...]:
     """`count` new jobs. Names count up for ever, so the same name always means the same job."""
     return tuple(PlanItem(job_name(run, site, last_number + 1 + i), shape) for i in range(count))
@@ -150,9 +153,10 @@ def job_name(run: str, site: str, number: int) -> str:
 
 
 def number_of(name: str, run: str, site: str) -> int | None:
-    """The number in a job's name, or None if it is not a job of this run at this site."""
+    """The number in a job's name, or None if it is not a job of this run at this site. A number that no plan reaches is
+    none: the names after it would be too long for every scheduler."""
     head, _, tail = name.rpartition(".")
-    return int(tail) if head == f"{run}.{site}" and tail.isdecimal() else None
+    return int(tail) if head == f"{run}.{site}" and tail.isdecimal() and len(tail) <= _MOST_DIGITS else None
 
 
 def mean(values: Sequence[float]) -> float:

@@ -26,6 +26,8 @@ OLDEST_S = 48 * 3600.0
 """An older probe says nothing about the queue of today."""
 FEWEST_WAITS = 5
 """Past waits that make a history."""
+MOST_OPEN = 200
+"""Open jobs of a shape that count as lower bounds, those that wait longest; thousands would say no more."""
 DEFAULT_DISCOUNT = 0.6
 """Between the 0.66 of a leadership machine and the 0.22 of a high-throughput one; for sites whose accounting says nothing."""
 UNKNOWN_MEAN_S = 86400.0
@@ -60,7 +62,7 @@ def waits_known(held: ShapeWaits, now: Instant) -> list[Wait]:
     known = [wait for wait in held.waits if wait.known_at <= now and wait.submitted_at > now - MEMORY_MS]
     still = [
         Wait(job.submitted_at, (now - job.submitted_at) / 1000, False, job.estimates)
-        for job in held.open
+        for job in held.open[:MOST_OPEN]
         if job.submitted_at <= now
     ]
     return known + still

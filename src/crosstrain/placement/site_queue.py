@@ -175,7 +175,9 @@ def _learn(known: SiteWaits, before: QueueJob | None, job: QueueJob, now: Instan
     """Submissions, starts and cancellations, each learnt once."""
     if before is not None and before.state in (QueueState.RUNNING, QueueState.ENDED, QueueState.CANCELLED):
         return known
-    known = waits.submitted(known, job.name, job.shape, job.submitted_at, forecast(known, job.shape, job.submitted_at))
+    if not waits.is_known(known, job.name, job.shape, job.submitted_at):
+        stated = forecast(known, job.shape, job.submitted_at)
+        known = waits.submitted(known, job.name, job.shape, job.submitted_at, stated)
     if job.started_at is not None:
         return waits.started(known, job.name, job.started_at)
     return waits.gone(known, job.name, now) if job.state is QueueState.CANCELLED else known

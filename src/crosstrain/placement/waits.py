@@ -115,13 +115,18 @@ def limited(site: SiteWaits, partition: str, longest_s: float) -> SiteWaits:
     return replace(site, partition_limits_s=others + known)
 
 
+def is_known(site: SiteWaits, job: str, shape: Shape, now: Instant) -> bool:
+    """Whether an own job that waits was told of already, with the same beginning of its wait."""
+    before = next((other for other in site.of(shape).open if other.job == job), None)
+    return before is not None and now - before.submitted_at < SAME_MS
+
+
 def submitted(site: SiteWaits, job: str, shape: Shape, now: Instant, stated: Forecast) -> SiteWaits:
     """An own job was submitted, with this forecast of its wait. The same job again changes nothing, unless it became eligible
     later, because it comes after another: its wait begins then."""
-    held = site.of(shape)
-    before = next((other for other in held.open if other.job == job), None)
-    if before is not None and now - before.submitted_at < SAME_MS:
+    if is_known(site, job, shape, now):
         return site
+    held = site.of(shape)
     others = tuple(other for other in held.open if other.job != job)
     return _with(site, replace(held, open=(*others, OpenJob(job, now, held.latest, stated))))
 

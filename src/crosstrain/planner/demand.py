@@ -32,7 +32,7 @@ def demand(connection: Connection, config: RunConfig, corpus: Corpus, seq_len: i
 def typical_round(connection: Connection, config: RunConfig, seq_len: int) -> float:
     """Tokens of a round: the median of the last ones; before any, H steps of the combined batch."""
     chain = run_store.generations(connection)[-RECENT - 1 :]
-    merged = [after.tokens - before.tokens for before, after in pairwise(chain)]
+    merged = [after.tokens - before.tokens for before, after in pairwise(chain) if after.tokens > before.tokens]
     if merged:
         return float(median(merged))
     batch = sum(row["windows_per_step"] for row in site_store.sites(connection))

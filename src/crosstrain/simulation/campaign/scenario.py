@@ -36,6 +36,8 @@ from crosstrain.simulation.queues.synthetic import SyntheticQueue, synthetic_pro
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Spread = Annotated[float, Field(ge=0, le=5)]
+"""Of a logarithm: 5 is a factor of 150 at one standard deviation; far more, and waits are no numbers any more."""
 ROOM_S = 4 * DAY_S
 """From the last start of a campaign to the end of what is known of a queue."""
 
@@ -58,13 +60,13 @@ class SyntheticPart(Part):
     """A made-up queue (`queues.synthetic.SyntheticQueue`)."""
 
     kind: Literal["synthetic"]
-    median_h: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    median_h: Annotated[tuple[Annotated[float, Field(gt=0, le=100_000)], ...], Field(min_length=1)]
     """Median wait of each shape, hours."""
-    sigma: NotNegative = 1.0
+    sigma: Spread = 1.0
     memory_h: NotNegative = 24.0
     own: Annotated[float, Field(ge=0, le=1)] = 0.3
-    bias: Positive = 2.5
-    noise: NotNegative = 0.5
+    bias: Annotated[float, Field(gt=0, le=1000)] = 2.5
+    noise: Spread = 0.5
     days: Annotated[float, Field(ge=14, le=1000)] = 60.0
 
 
