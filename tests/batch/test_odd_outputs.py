@@ -21,6 +21,7 @@ def document(kind: str, text: str, exit_code: int = 0) -> dict[str, Any]:
     "text",
     [
         f"/usr/bin/sbatch: error: QOSMaxWallDurationPerJobLimit\n/usr/bin/sbatch: error: {POLICY}\n",
+        f"2026-11-07T09:00:00 [INFO] sbatch: error: QOSMaxWallDurationPerJobLimit\n2026-11-07 09:00:01,5 ERROR sbatch: error: {POLICY}\n",
         f"sbatch: error: {POLICY} (QOSMaxWallDurationPerJobLimit)\n",
         f"sbatch: error: ----------\nsbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: *****\nsbatch: error: {POLICY}\n",
     ],
@@ -75,3 +76,43 @@ def test_what_suffixes_say_is_read_from_words_too() -> None:
         ["planned"], ["planned"], ["planned"], ["powered_off"], ["powered_off"], ["maintenance"], ["not_responding"],
         ["not_responding"],
     ]  # fmt: skip
+
+
+def test_quoted_cells_between_commas_hold_commas() -> None:
+    found = document("squeue", 'JOBID,NAME,ST,REASON\n5,"a,b",PD,"(Priority)"\n6,x,R,None\n')
+    assert [(row["job_id"], row["name"], row["state"], row["reason"]) for row in found["rows"]] == [
+        ("5", "a,b", "PD", "Priority"), ("6", "x", "R", None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gres", "kind", "count"),
+    [
+        ("gpu:4", None, 4),
+        ("gpu:h100:4(S:0-1)", "h100", 4),
+        ("gpu:1g.10gb:2", "1g.10gb", 2),
+        ("gpu:nvidia_a100-sxm4-80gb:8(S:0-1),shard:32", "nvidia_a100-sxm4-80gb", 8),
+        ("gpu:a100_1g.5gb:7,gpu:a100:1", None, 8),
+        ("(null)", None, None),
+    ],
+)
+def test_gpus_are_counted_whatever_their_type_is_called(gres: str, kind: str | None, count: int | None) -> None:
+    (row,) = document("sinfo", f"PARTITION|GRES|NODES\np|{gres}|10\n")["rows"]
+    assert (row["gpu_type"], row["gpus"]) == (kind, count)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_numbers_without_end_are_no_numbers_and_break_nothing(kind: str) -> None:
+    endless = "9" * 5000
+    places = (
+        f"sbatch: Job {endless} to start at {endless} using {endless} processors on nodes n[1-{endless}] in partition p",
+        f"JOBID|STATE|NODES|TIME_LIMIT|PRIORITY|NAME\n{endless}_[1-{endless}%{endless}]|PD|{endless}|{endless}-00:00:00|{endless}|x",
+        f"PARTITION|GRES|NODES\np|gpu:{endless}|{endless}",
+        f"PartitionName=p MaxTime={endless} MaxNodes={endless} TotalNodes={endless}",
+        f"Job Id: 5.s\n    job_state = R\n    Resource_List.nodect = {endless}\n    Exit_status = {endless}",
+        f"job 9 requires {endless} procs for {endless}:00:00\nEstimated Rsv based start in {endless}:00 on Thu",
+        f'{{"id": {endless}, "nnodes": {endless}}}',
+    )
+    for text in places:
+        for exit_code in (0, 1):
+            assert endless not in str(document(kind, f"{text}\n", exit_code).get("node_count"))

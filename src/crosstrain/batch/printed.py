@@ -10,6 +10,8 @@ LONGEST_LINE = 20_000
 """Characters of a line that are read: a node list of a whole machine is shorter."""
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_NO_NUMBER = re.compile(r"\d{60,}")
+"""Python refuses to read numbers of thousands of digits; no scheduler prints sixty."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1e\x7f]")
 
 
@@ -35,8 +37,9 @@ class Output:
 
 
 def clean(text: str) -> str:
-    """Without terminal escapes, carriage returns, byte order marks and control characters, but for the unit separator."""
-    text = _ESCAPE.sub("", text.replace("\ufeff", ""))
+    """Without terminal escapes, carriage returns, byte order marks and control characters, but for the unit separator. A
+    number that is too long to be one becomes a question mark."""
+    text = _NO_NUMBER.sub("?", _ESCAPE.sub("", text.replace("\ufeff", "")))
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 

@@ -23,8 +23,6 @@ MOST_COLUMNS = 100
 
 _MADE_UP = re.compile(r"([~@#!$&^])\1*|([:=+/%])\2+")
 """Separators that people choose for the format of a command."""
-_COMMA = re.compile(r",(?![^\[\]]*\])(?![^()]*\))")
-"""A comma that is in no node list and in no reason."""
 _HOLDS_ANYTHING = ("name", "comment", "where", "reason")
 """Columns whose text can hold the delimiter, the likeliest first."""
 
@@ -126,7 +124,23 @@ def _delimiter(lines: Sequence[str]) -> str | None:
             return delimiter
     # A first column is an id or a name: what has a blank in it are columns of blanks, some with a list.
     listed = any(" " in line.strip().partition(",")[0] for line in lines)
-    return "," if not listed and _as_often([len(_COMMA.findall(line)) for line in lines]) else None
+    return "," if not listed and _as_often([len(_at_commas(line)) - 1 for line in lines]) else None
+
+
+def _at_commas(line: str) -> list[str]:
+    """Cells between commas that stand in no node list, no reason and no quotes."""
+    cells, depth, quoted, start = [], 0, False, 0
+    for place, letter in enumerate(line):
+        if letter == '"':
+            quoted = not quoted
+        elif letter in "[(":
+            depth += 1
+        elif letter in "])":
+            depth = max(0, depth - 1)
+        elif letter == "," and depth == 0 and not quoted:
+            cells.append(line[start:place])
+            start = place + 1
+    return [*cells, line[start:]]
 
 
 def _as_often(counts: Sequence[int]) -> bool:
@@ -148,7 +162,7 @@ class _Reader:
 
     def cells(self, line: str) -> list[str]:
         if self._delimiter == ",":
-            return [cell.strip("\"'") for cell in _COMMA.split(line)]
+            return [cell.strip("\"'") for cell in _at_commas(line)]
         return line.split() if self._delimiter is None else line.split(self._delimiter)
 
     def is_header(self, line: str) -> bool:

@@ -43,7 +43,8 @@ _SAID = {
 }  # fmt: skip
 """The same said in words: as a state of its own, or joined on with a plus by StateComplete."""
 
-_GPU = re.compile(r"gpu(?::([A-Za-z][\w.-]*))?:(\d+)")
+_GPU = re.compile(r"gpu(?::([\w.-]+))?:(\d+)(?![\w.])")
+"""A type can begin with a digit, as the slices of a GPU do: 1g.10gb."""
 _STATE = re.compile(r"([A-Za-z_]+(?:\+[A-Za-z_]+)*)([*~#%$@^!-]*)")
 _NODE_LIST = re.compile(r"[A-Za-z][\w.-]*\d(?:,.*)?|[A-Za-z][\w.-]*\[[\d,-]+\].*")
 _COUNTS = re.compile(r"(\d+)/(\d+)/(\d+)/(\d+)")

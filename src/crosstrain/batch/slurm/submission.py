@@ -18,8 +18,10 @@ from crosstrain.batch.readings import Balance, Failure, Outcome, Probe, Retry, S
 from crosstrain.batch.slurm.refusals import UNREACHABLE, failure_in, is_reason, reason_in, with_detail
 from crosstrain.batch.times import timestamp
 
+_STAMP = r"(?:\[?\d{4}-\d\d-\d\d\S*\s+(?:\d\d:\S+\s+)?(?:\[?[a-z]+\]?:?\s+)?)?"
+"""Date, time and level of a log that a wrapper keeps."""
 _CLIENT = re.compile(
-    r"^\s*(?:\S*/)?(?:sbatch|srun|salloc)[\w.-]*: ?(?:(error|fatal|warning|info): )?(.*)$", re.IGNORECASE
+    rf"^\s*{_STAMP}(?:\S*/)?(?:sbatch|srun|salloc)[\w.-]*: ?(?:(error|fatal|warning|info): )?(.*)$", re.IGNORECASE
 )
 _BEGIN = re.compile(r"job \d+ to start at ", re.IGNORECASE)
 _START = re.compile(
