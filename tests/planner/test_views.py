@@ -13,6 +13,7 @@ from tests.planner.test_reports import LONG, SHORT, estimate, report
 from crosstrain.dashboard.placement import plan_view, waits_view
 from crosstrain.dashboard.timeline import draw
 from crosstrain.errors import EnvironmentFault, UsageError
+from crosstrain.storage import run_store
 from crosstrain.wire.placement import PlanReply, WaitsReply
 
 
@@ -68,3 +69,12 @@ def test_a_picture_of_no_known_kind_or_place_is_refused(tmp_path: Path, planned:
         draw(planned, tmp_path / "plan.docx")
     with pytest.raises(EnvironmentFault, match="cannot be written"):
         draw(planned, tmp_path / "missing" / "plan.png")
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_picture_is_drawn_of_a_plan_without_jobs(world: World, tmp_path: Path, finished: bool) -> None:
+    if finished:
+        with world.database.write() as connection:
+            run_store.finish(connection, "all rounds are done", world.clock.now())
+    draw(PlanReply.model_validate(world.http.get("placement/plan").json()), tmp_path / "plan.png")
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")

@@ -51,7 +51,8 @@ def draw(plan: PlanReply, target: Path) -> None:
 def _end(plan: PlanReply, working: list[SitePlanBody]) -> float:
     times = [seconds for seconds in (plan.finish_s["0.95"], plan.finish_s["0.5"]) if seconds is not None]
     times += [seconds for site in working for seconds in site.first_start_s if seconds is not None]
-    return 1.05 * max(times, default=HOUR_S) / HOUR_S
+    # A run that is done has nothing to show, but an axis has a length.
+    return 1.05 * max([*times, 60.0] if times else [HOUR_S]) / HOUR_S
 
 
 def _bar(axes: Axes, row: int, site: SitePlanBody, finish_s: float | None, end_h: float) -> None:
