@@ -86,7 +86,7 @@ def cell(cases: list[Case], work_h: float, starts: int, seed: int) -> dict[str, 
 def planning() -> dict[str, Any]:
     """Seconds for a plan of ten sites with twenty shapes each over sixty days, and whether planning again changes it."""
     sites = [SiteOffer(SiteName(f"site{number}"), tuple(_options(number))) for number in range(10)]
-    work = Demand(4e11, 2e7, 8.0, 96)
+    work = Demand(1e11, 2e7, 8.0, 96)
     wall, processor = [], []
     first = make_plan("run", work, sites, Instant(0))
     for _ in range(5):
