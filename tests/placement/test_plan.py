@@ -35,7 +35,7 @@ def test_one_site_with_one_shape_is_simply_submitted() -> None:
 
 def test_without_any_site_there_is_a_plan_that_says_so() -> None:
     plan = make_plan("run", demand(TOKENS), [], NOW)
-    assert plan.sites == () and not isfinite(plan.finish.quantile(0.5)) and "would not be done" in plan.reason
+    assert plan.sites == () and not isfinite(plan.finish.quantile(0.5)) and "crosstrain collect" in plan.reason
 
 
 def test_a_site_without_a_possible_shape_is_out_with_its_reason_and_the_rest_is_planned() -> None:

@@ -50,7 +50,7 @@ def job(name: str, state: str, submitted: float, started: float | None = None) -
 
 def test_without_reports_there_is_an_empty_plan_that_says_why(world: World) -> None:
     found = plan(world)
-    assert found["sites"] == [] and found["finish_s"]["0.5"] is None and "would not be done" in found["reason"]
+    assert found["sites"] == [] and found["finish_s"]["0.5"] is None and "crosstrain collect" in found["reason"]
 
 
 def test_a_report_makes_a_plan_with_a_job_to_submit_and_forecasts(world: World) -> None:

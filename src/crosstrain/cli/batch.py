@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RunFile = Annotated[Path, typer.Argument(metavar="RUN.toml", help="The run file; `[sites.NAME.batch]` is used.")]
+RunFile = Annotated[
+    Path, typer.Argument(metavar="RUN.toml", help="The run file; its section `sites.NAME.batch` is used.")
+]
 Name = Annotated[str, typer.Option(help="The site's name in the run.")]
 Url = Annotated[str | None, typer.Option(help="Address of the coordinator, instead of `site.url`.")]
 PATIENCE_S = 30.0

@@ -23,7 +23,7 @@ def doctor(
         Path | None, typer.Argument(metavar="[RUN.toml]", help="The run file: its address, disks and sizes.")
     ] = None,
     url: Annotated[str | None, typer.Option(help="Address to try, instead of `site.url`.")] = None,
-    name: Annotated[str | None, typer.Option(help="The site whose `[sites.NAME]` counts.")] = None,
+    name: Annotated[str | None, typer.Option(help="The site whose section `sites.NAME` counts.")] = None,
     mailbox: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A mailbox to try as well, should no other way work.")
     ] = None,

@@ -58,6 +58,13 @@ def status(
     if not watch:
         console.print(render(reply))
         return
+    if not sys.stdout.isatty():
+        while not reply.finished:
+            console.print(render(reply))
+            pause(every)
+            reply = look(3600.0)
+        console.print(render(reply))
+        return
     with Live(render(reply), console=console, screen=sys.stdout.isatty(), auto_refresh=False) as live:
         while not reply.finished:
             pause(every)

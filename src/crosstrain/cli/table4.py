@@ -30,6 +30,8 @@ def document(found: dict[str, Scenario]) -> dict[str, Any]:
 
 def show(found: dict[str, Scenario]) -> None:
     """The text form."""
+    typer.echo("Two sites wait as given (wait h), then train without a gap (active h) until 10^11 tokens are done.")
+    typer.echo("A: both queues are short. B: Snellius waits 40 h. C: LUMI waits 40 h.\n")
     typer.echo(f"{'':2}{'site':10}{'wait h':>8}{'active h':>10}{'jobs':>6}{'10^9 tokens':>13}")
     for name, scenario in found.items():
         for site, row in scenario.sites.items():

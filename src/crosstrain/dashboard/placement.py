@@ -34,8 +34,13 @@ def plan_view(plan: PlanReply) -> RenderableType:
     finish = plan.finish_s
     band = f"80 % between {duration(finish['0.1'])} and {duration(finish['0.9'])}"
     head = Text(f"run {plan.run}: ", style="bold")
-    head.append(f"{plan.tokens_left:,.0f} tokens left, done in {duration(finish['0.5'])} ({band})")
-    return Group(head, Text(clean(plan.reason)), Text(), _sites(plan), Text(), *_reasons(plan), *_others(plan))
+    head.append(f"{plan.tokens_left:,.0f} tokens left")
+    if plan.sites and plan.tokens_left:
+        head.append(f", done in {duration(finish['0.5'])} ({band})")
+    reason = Text(clean(plan.reason))
+    if not plan.sites:
+        return Group(head, reason)
+    return Group(head, reason, Text(), _sites(plan), Text(), *_reasons(plan), *_others(plan))
 
 
 def _sites(plan: PlanReply) -> RenderableType:
@@ -94,6 +99,8 @@ def _later(seconds: float | None) -> str:
 
 def waits_view(waits: WaitsReply) -> RenderableType:
     """Forecasts of waits, each beside what earlier ones were worth."""
+    if not waits.rows:
+        return Text("no site has reported of its queue yet: run `crosstrain collect` at each")
     table = plain_table("Waits of a job submitted now, and the record of past error")
     for name in ("site", "shape", "basis"):
         table.add_column(name, no_wrap=True)

@@ -88,6 +88,8 @@ def accumulation(passes: int, option: Option, wanted: int, share: float) -> str:
 def finish(when: Finish, sites: Sequence[SitePlan]) -> str:
     """What decides the finish."""
     middle = when.quantile(0.5)
+    if not sites:
+        return "no site has reported of its queue yet: run `crosstrain collect` at each"
     if not isfinite(middle):
         return "the run would not be done within 60 days: more capacity, budget or fewer tokens are needed"
     working = [entry for entry in sites if entry.tokens > 0]
