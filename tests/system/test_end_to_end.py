@@ -56,9 +56,14 @@ def _check_that_the_proof_can_fail(directory: Path) -> None:
     """One window that a rank trained twice is found."""
     files = open_run(directory / "RUN.toml")
     proof = check_the_record(files, NAMES[:3])
-    log = directory / "sites" / "alpha" / "windows-0.log"
-    lines = log.read_text().splitlines()
-    merged = max(at for at, line in enumerate(lines) if line[0].isdigit() and line.split()[0] in _merged_tokens(files))
+    tokens = _merged_tokens(files)
+    log, lines, merged = next(
+        (log, lines, at)
+        for log in sorted((directory / "sites").glob("*/windows-0.log"))
+        for lines in [log.read_text().splitlines()]
+        for at, line in reversed(list(enumerate(lines)))
+        if line[0].isdigit() and line.split()[0] in tokens
+    )
     lines[merged] += f" {lines[merged].split()[-1]}"
     log.write_text("\n".join(lines) + "\n")
     tampered = examine(files, Wishes(seed=0, engine="counting")).windows
