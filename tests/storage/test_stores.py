@@ -110,11 +110,11 @@ def test_lease_comes_back_as_it_was_and_ends_once(database: Database) -> None:
         lease_store.add(connection, lease(2, BETA, 2), "a full phase")
         assert lease_store.find(connection, Token(1)) == lease()
         assert lease_store.find(connection, Token(9)) is None
-        assert lease_store.live_of_session(connection, SessionId(2)) == lease(2, BETA, 2)
+        assert lease_store.live_of_session(connection, SessionId(2)) == (lease(2, BETA, 2),)
         lease_store.end(connection, lease(), LeaseState.EXPIRED, "silence", NOW)
         assert lease_store.in_state(connection, LeaseState.LIVE) == (lease(2, BETA, 2),)
         assert lease_store.live_of_site(connection, ALPHA) == ()
-        assert lease_store.live_of_session(connection, SessionId(1)) is None
+        assert lease_store.live_of_session(connection, SessionId(1)) == ()
     with pytest.raises(IntegrityError, match="not live any more"), database.write() as connection:
         lease_store.end(connection, lease(), LeaseState.RELEASED, "late", NOW)
 

@@ -12,8 +12,8 @@ from crosstrain.coordinator.service import Service
 from crosstrain.coordinator.view import LazyView
 from crosstrain.domain import ledger, timeouts
 from crosstrain.domain.events import EventKind
-from crosstrain.domain.ids import Instant, SessionId, Token
-from crosstrain.domain.instruction import Instruction, Work, decide_work
+from crosstrain.domain.ids import Generation, Instant, SessionId, Token
+from crosstrain.domain.instruction import Instruction, Work, decide_ahead, decide_work
 from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.domain.ledger import Change, Span
 from crosstrain.domain.site import time_to_live
@@ -35,6 +35,8 @@ def next_work(
     sessions.note_presence(service, session, asking.site, None, now)
     with service.presences.lock:
         service.presences.adopting.pop(session, None)  # it has what it fetched, or gave it up
+    if request.ahead is not None:
+        return _next_ahead(LazyView(service, connection, asking, request, now), request.ahead)
     lease = asking.lease
     if lease is not None:
         held = ledger_store.held(connection, lease.token)
@@ -48,11 +50,38 @@ def next_work(
         reason = f"{asking.site} holds generation {request.holds}, the lease starts from {lease.generation}"
         sessions.give_back(connection, lease, EventKind.RELEASED, reason, now)
     if instruction.work in (Work.TRAIN, Work.RESUME):
-        return _grant(view, instruction)
+        assert asking.model is not None
+        return _grant(view, instruction, asking.model.number, asking.model.global_step)
     if instruction.starving:
         shedding.ask_for_a_tail(service, connection, asking.site)
     _remember(service, session, asking.model, instruction)
     return _reply(service, asking.model, instruction, now)
+
+
+def _next_ahead(view: LazyView, wish: messages.Ahead) -> messages.NextReply:
+    """Tells a session that has trained its lease how to go on before the round is merged: with a lease of the next round, with
+    the next generation as soon as there is one, or not yet."""
+    service, model = view.service, view.asking.model
+    before = view.predecessor
+    if before is not None and model is not None and model.number > before.generation:
+        reply = _reply(service, model, Instruction(Work.ADOPT, f"generation {model.number} is current"), view.now)
+        if view.must_evaluate:
+            with service.presences.lock:
+                service.presences.evaluators[model.number] = view.asking.session
+            return reply.model_copy(update={"measure": True})
+        return reply
+    if wish.global_step is None or before is None:
+        return _reply(service, model, Instruction(Work.WAIT, f"the round is open; {view.barrier.reason}"), view.now)
+    following = Generation(before.generation + 1)
+    for lease in lease_store.live_of_session(view.connection, view.asking.session):
+        if lease.generation == following:
+            return _train(lease, ledger_store.held(view.connection, lease.token), "this lease is already yours")
+    instruction = decide_ahead(view)
+    if instruction.work is Work.TRAIN:
+        return _grant(view, instruction, following, wish.global_step)
+    if instruction.starving:
+        shedding.ask_for_a_tail(service, view.connection, view.asking.site)
+    return _reply(service, model, instruction, view.now)
 
 
 def release(
@@ -151,13 +180,12 @@ def _goes_on(lease: Lease, held: Sequence[Span], saved: messages.LeaseInfo | Non
     )
 
 
-def _grant(view: LazyView, instruction: Instruction) -> messages.NextReply:
+def _grant(view: LazyView, instruction: Instruction, generation: Generation, global_step: int) -> messages.NextReply:
     service, connection, asking, now = view.service, view.connection, view.asking, view.now
-    assert asking.model is not None
     token, name, blocks = asking.next_token, asking.site, instruction.blocks
     interval = max(service.heartbeat_ms, asking.progress_ms or 0)
     ttl = time_to_live(service.ttl_floor_ms, interval, asking.rtt_ms or 0)
-    lease = Lease(token, name, asking.session, asking.model.number, asking.model.global_step, blocks, now, ttl)
+    lease = Lease(token, name, asking.session, generation, global_step, blocks, now, ttl)
     change = _blocks_of(view, instruction, token)
     lease_store.draw(connection, token)
     ledger_store.apply(connection, change)

@@ -31,6 +31,7 @@ def of_round(
         [
             (lease, demands[lease.site].rate if lease.site in demands else None)
             for lease in lease_store.in_state(connection, LeaseState.LIVE)
+            if lease.generation == generation
         ],
         [each for site, each in demands.items() if site in present],
     )
@@ -47,7 +48,7 @@ def others(service: Service, connection: Connection, asking: SiteName) -> list[D
 
 def note_lease(service: Service, lease: Lease, rate: float | None) -> None:
     """A lease was granted since the last look."""
-    if service.pace is not None and rate:
+    if service.pace is not None and service.pace.generation == lease.generation and rate:
         service.pace = service.pace.including(Instant(round(lease.granted_at + 1000 * lease.blocks / rate)))
 
 

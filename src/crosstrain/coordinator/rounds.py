@@ -48,7 +48,8 @@ def close_if_due(service: Service, now: Instant) -> GenerationRecord | None:
 
 def _close(connection: Connection, generation: Generation, reason: str, now: Instant) -> None:
     for lease in lease_store.in_state(connection, LeaseState.LIVE):
-        sessions.give_back(connection, lease, EventKind.RELEASED, f"the round closed: {reason}", now)
+        if lease.generation == generation:  # those granted ahead are of the next round
+            sessions.give_back(connection, lease, EventKind.RELEASED, f"the round closed: {reason}", now)
     run_store.close_round(connection, generation, reason, now)
     run_store.log(connection, EventKind.ROUND_CLOSED, reason, now, generation=generation)
 
@@ -73,7 +74,7 @@ def _view(service: Service, connection: Connection, current: GenerationRecord, n
         current.number,
         begun or now,
         tuple(sorted(contributors)),
-        tuple(holder.site for holder in live),
+        tuple(holder.site for holder in live if holder.generation == current.number),
         attendance,
         service.started_at,
         service.room(current.weights) if begun is None else ROOM,

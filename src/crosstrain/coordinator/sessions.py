@@ -95,16 +95,26 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
         request.rtt_ms,
         request.blocks,
         token,
+        None if request.sending is None else Token(request.sending),
+        request.sent,
     )
     presence = note_presence(service, session, found.site, heard, now)
     shed = False
     if token is not None and found.lease_lives:
         with service.presences.lock:
-            service.presences.deadlines[token] = site.deadline(presence, found.ttl_ms, service.patience)
+            if found.is_ahead and heard.phase is Phase.WAITING:
+                service.presences.deadlines[token] = site.deadline_of_waiting(presence, found.ttl_ms)
+            else:
+                service.presences.deadlines[token] = site.deadline(presence, found.ttl_ms, service.patience)
         if request.kept is not None:
             shedding.take_answer(service, session, token, request.kept, now)
         shed = shedding.is_asked(service, token)
-    drain = None if found.begun_at is None else outer_round.must_drain(found.begun_at, service.rules, now)
+    if heard.sending is not None:
+        _renew_sent(service, session, heard.sending, presence)
+    # The cutoff of the open round is no matter of a lease of the next one.
+    drain = (
+        None if found.begun_at is None or found.is_ahead else outer_round.must_drain(found.begun_at, service.rules, now)
+    )
     if token is not None and not found.lease_lives:
         reason = f"lease {token} is {found.lease or 'unknown'}"
     else:
@@ -119,14 +129,21 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
     )
 
 
+def _renew_sent(service: Service, session: SessionId, token: Token, presence: Presence) -> None:
+    """Renews the lease whose work is uploaded beside the next phase."""
+    found = standing(service.database, session, token)
+    if found is not None and found.lease_lives:
+        with service.presences.lock:
+            service.presences.deadlines[token] = site.deadline_of_sent(presence, found.ttl_ms, service.patience)
+
+
 def end(service: Service, session: SessionId, reason: str, now: Instant) -> messages.Accepted:
     """A site leaves; leases it still holds are available again. Ending twice is no error."""
     with service.database.write() as connection:
         row = site_store.session(connection, session)
         if row is None:
             raise _unknown(session)
-        lease = lease_store.live_of_session(connection, session)
-        if lease is not None:
+        for lease in reversed(lease_store.live_of_session(connection, session)):
             give_back(connection, lease, EventKind.RELEASED, f"{lease.site} left: {reason}", now)
         if row["ended_at"] is None:
             site_store.end_session(connection, session, reason, now)
@@ -193,7 +210,13 @@ def require_asking(connection: Connection, session: SessionId) -> Asking:
 
 
 def give_back(connection: Connection, lease: Lease, kind: EventKind, reason: str, now: Instant) -> int:
-    """Returns all blocks of a live lease to the epoch; returns how many."""
+    """Returns all blocks of a live lease to the epoch, and those of a lease that its session was granted ahead on the strength
+    of it (`round.overlap`); returns how many of the lease itself."""
+    for later in lease_store.live_of_session(connection, lease.session):
+        if later.generation > lease.generation:
+            give_back(
+                connection, later, EventKind.RELEASED, f"lease {lease.token}, which it follows, did not count", now
+            )
     ended = {EventKind.EXPIRED: LeaseState.EXPIRED, EventKind.REFUSED: LeaseState.REFUSED}
     held = ledger_store.held(connection, lease.token)
     change = move(held, kind, ledger_store.neighbours(connection, held, BlockState.AVAILABLE))
@@ -242,7 +265,8 @@ def _take_over_leases(
     now: Instant,
 ) -> list[Lease]:
     kept = []
-    for lease in lease_store.live_of_site(connection, name):
+    # The newest first: what is given back takes the leases behind it along.
+    for lease in reversed(lease_store.live_of_site(connection, name)):
         if lease.token in holding:
             lease_store.hand_over(connection, lease, session)
             with service.presences.lock:

@@ -21,10 +21,11 @@ def ask_for_a_tail(service: Service, connection: Connection, asker: SiteName) ->
     live = lease_store.in_state(connection, LeaseState.LIVE)
     with service.presences.lock:
         trained = {seen.session: seen.beat.blocks for seen in service.presences.sessions.values()}
+        sent = {seen.beat.sending for seen in service.presences.sessions.values()}
         tails = [
             Tail(lease.token, lease.blocks - trained[lease.session])
             for lease in live
-            if lease.session in trained and lease.site != asker
+            if lease.session in trained and lease.site != asker and lease.token not in sent
         ]
         token = whom_to_ask(tails, service.presences.shedding)
         if token is not None:

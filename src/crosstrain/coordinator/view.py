@@ -14,7 +14,7 @@ from crosstrain.domain import outer_round
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.generation import is_finished
 from crosstrain.domain.ids import Generation, Instant, Token
-from crosstrain.domain.lease import GrantSize
+from crosstrain.domain.lease import GrantSize, Lease
 from crosstrain.domain.verdict import Verdict
 from crosstrain.storage import lease_store, ledger_store
 from crosstrain.storage.asking import Asking
@@ -113,16 +113,44 @@ class LazyView:
 
     @cached_property
     def size(self) -> GrantSize | None:
+        return None if self.current is None else self._size_in(self.current, self.asking.begun_at)
+
+    def _size_in(self, generation: Generation, begun_at: Instant | None) -> GrantSize | None:
+        """What the session would be granted in the round of that generation."""
         free = self.free.blocks
-        if free == 0 or self.current is None:
+        if free == 0:
             return None
         asking, service = self.asking, self.service
         mine = pace.demand(service, asking.site, asking.windows_per_step, asking.rate)
-        begun = asking.begun_at or self.now
-        known = pace.of_round(service, self.connection, self.current, begun, asking.site, self.now)
+        begun = begun_at or self.now
+        known = pace.of_round(service, self.connection, generation, begun, asking.site, self.now)
         enough = mine.full_blocks + known.largest * len(service.presences.sessions)
         if free < enough and not self.free.whole:
             free = ledger_store.blocks_in(self.connection, asking.epoch, BlockState.AVAILABLE)
         others = [] if free >= enough else pace.others(service, self.connection, asking.site)
         left = None if known.close is None else max(0.0, (known.close - self.now) / 1000)
         return lease_rules.size_grant(mine, others, free, left, self.request.max_blocks)
+
+    @cached_property
+    def predecessor(self) -> Lease | None:
+        """The lease on whose strength the session wants one of the next round; None if it never held it."""
+        if self.request.ahead is None:
+            return None
+        found = lease_store.find(self.connection, Token(self.request.ahead.token))
+        return found if found is not None and found.session == self.asking.session else None
+
+    @property
+    def overlap(self) -> bool:
+        return self.service.config.round.overlap
+
+    @property
+    def rounds(self) -> int:
+        return self.service.config.run.rounds
+
+    @cached_property
+    def size_ahead(self) -> GrantSize | None:
+        """As `size`, in the round after the open one."""
+        if self.current is None:
+            return None
+        following = Generation(self.current + 1)
+        return self._size_in(following, lease_store.round_begun(self.connection, following))

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from crosstrain.domain.ids import Generation, Instant
-from crosstrain.domain.lease import GrantSize
+from crosstrain.domain.lease import GrantSize, Lease, LeaseState
 from crosstrain.domain.verdict import Verdict
 
 
@@ -127,3 +127,53 @@ def decide_work(view: WorkView) -> Instruction:
         reason = f"every block of the epoch is leased or contributed; {view.barrier.reason}"
         return Instruction(Work.WAIT, reason, view.barrier.until, starving=True)
     return Instruction(Work.TRAIN, size.reason, blocks=size.blocks)
+
+
+class AheadView(Protocol):
+    """One moment, as a session finds it that has trained its lease and would train on meanwhile (`round.overlap`)."""
+
+    @property
+    def overlap(self) -> bool:
+        """Whether the run has overlap."""
+
+    @property
+    def current(self) -> Generation | None:
+        """Newest published generation."""
+
+    @property
+    def rounds(self) -> int:
+        """After so many generations the run is over."""
+
+    @property
+    def finished(self) -> Verdict:
+        """Whether the run is over."""
+
+    @property
+    def predecessor(self) -> Lease | None:
+        """The lease that the session has trained, None if it never held it."""
+
+    @property
+    def size_ahead(self) -> GrantSize | None:
+        """What it would be granted in the round after the open one, None if no block is available."""
+
+
+def decide_ahead(view: AheadView) -> Instruction:
+    """Whether a session is granted a lease of the next round before there is a generation to start it from.
+
+    It stands and falls with its predecessor: as long as the work of that may still count, in the open round.
+    """
+    before = view.predecessor
+    if not view.overlap:
+        return Instruction(Work.WAIT, "this run has no overlap: `round.overlap` is off")
+    if before is None or before.generation != view.current:
+        return Instruction(
+            Work.WAIT, "only the lease that a session has trained in the open round is followed by another"
+        )
+    if before.state not in (LeaseState.LIVE, LeaseState.CONTRIBUTED):
+        return Instruction(Work.WAIT, f"lease {before.token} is {before.state}: what follows it would not count either")
+    if view.finished or before.generation + 1 >= view.rounds:
+        return Instruction(Work.WAIT, f"no round follows: the run has {view.rounds}")
+    size = view.size_ahead
+    if size is None:
+        return Instruction(Work.WAIT, "every block of the epoch is leased or contributed", starving=True)
+    return Instruction(Work.TRAIN, f"ahead of generation {before.generation + 1}: {size.reason}", blocks=size.blocks)

@@ -28,8 +28,8 @@ class Lease:
 
     Attributes:
         token: fencing token, presented with every write.
-        generation: the global model the phase starts from.
-        global_step: inner steps behind that model.
+        generation: the global model the phase starts from, or, granted ahead of it, will be moved to.
+        global_step: inner steps behind that model; granted ahead, behind the weights that the site goes on from.
         blocks: how many blocks were granted.
         ttl_ms: how long it lives after a heartbeat.
     """

@@ -36,6 +36,8 @@ class PhasePlan:
         learning_rates: one value per optimiser step, of the main parameter group; other groups keep their ratio to it.
         blocks: in the order of training.
         token: the lease they are trained under, for the record of trained windows.
+        ahead: the phase begins at the weights held, whatever they were trained on before: its contribution is the progress from
+            here (`round.overlap`).
     """
 
     generation: Generation
@@ -44,6 +46,7 @@ class PhasePlan:
     learning_rates: tuple[float, ...]
     blocks: tuple[WindowRange, ...]
     token: Token = NO_LEASE
+    ahead: bool = False
 
     @property
     def windows(self) -> int:

@@ -60,6 +60,8 @@ class Beat:
         rtt_ms: the client's measure of one round trip.
         blocks: how many blocks of its lease are trained.
         token: the lease that it is about. A new lease is progress, even if its trainer has not moved yet.
+        sending: a second lease, whose finished work is on its way meanwhile.
+        sent: bytes of it that have arrived.
     """
 
     phase: Phase
@@ -70,6 +72,8 @@ class Beat:
     rtt_ms: float = 0.0
     blocks: int = 0
     token: Token | None = None
+    sending: Token | None = None
+    sent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class Presence:
         progressed_at: when phase or progress last changed.
         asked_generation: the generation for which this session last asked for work and got none, or -1.
         answer: the sentence it was given then.
+        sent_at: when the sending beside its work last advanced.
     """
 
     session: SessionId
@@ -89,10 +94,12 @@ class Presence:
     beat: Beat
     asked_generation: int = -1
     answer: str = ""
+    sent_at: Instant | None = None
 
     def after(self, beat: Beat, now: Instant) -> Presence:
         """This presence after another heartbeat."""
         same = (beat.phase, beat.done, beat.token) == (self.beat.phase, self.beat.done, self.beat.token)
+        sent_same = (beat.sending, beat.sent) == (self.beat.sending, self.beat.sent)
         return Presence(
             self.session,
             self.site,
@@ -101,6 +108,7 @@ class Presence:
             beat,
             self.asked_generation,
             self.answer,
+            self.sent_at if sent_same else now,
         )
 
 
@@ -114,6 +122,18 @@ def deadline(presence: Presence, ttl_ms: int, patience: Patience) -> Instant:
     return Instant(
         min(presence.seen_at + ttl_ms, presence.progressed_at + max(ttl_ms, patience.of(presence.beat.phase)))
     )
+
+
+def deadline_of_sent(presence: Presence, ttl_ms: int, patience: Patience) -> Instant:
+    """When the lease lapses whose work is sent beside the next phase, if nothing more is heard."""
+    since = presence.seen_at if presence.sent_at is None else presence.sent_at
+    return Instant(min(presence.seen_at + ttl_ms, since + max(ttl_ms, patience.of(Phase.UPLOADING))))
+
+
+def deadline_of_waiting(presence: Presence, ttl_ms: int) -> Instant:
+    """When a lease lapses whose phase is trained and cannot be contributed before the next generation is there: waiting for
+    that is no lack of progress."""
+    return Instant(presence.seen_at + ttl_ms)
 
 
 @dataclass(frozen=True, slots=True)

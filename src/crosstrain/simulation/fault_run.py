@@ -171,6 +171,7 @@ def run_config(schedule: Schedule) -> RunConfig:
                 "drain_s": 20.0,
                 "start_when_sites": schedule.start_sites,
                 "start_after_s": 120.0,
+                "overlap": schedule.overlap,
             },
             "wire": {"delta": CODECS[schedule.seed % len(CODECS)]},
             "heldout": {"windows": 4},

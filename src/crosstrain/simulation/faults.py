@@ -97,6 +97,7 @@ class Schedule:
     start_sites: int
     sites: tuple[SiteTraits, ...]
     faults: tuple[Fault, ...]
+    overlap: bool = False
 
     def without(self, index: int) -> Schedule:
         """The same without one fault."""
@@ -111,6 +112,10 @@ class Schedule:
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 RTTS_MS = (347.0, 70.0, 3.0)
 """Round trips of the published deployment (arXiv 2610.03457)."""
+
+
+OVERLAP_SHARE = 0.4
+"""Of all seeds, how many run with `round.overlap`."""
 
 
 def draw_schedule(seed: int, hours: float) -> Schedule:
@@ -132,6 +137,8 @@ def draw_schedule(seed: int, hours: float) -> Schedule:
         start_sites=rng.choice((1, 1, 1, 2)),
         sites=sites,
         faults=tuple(faults),
+        # Drawn apart, so that the rest of a seed's schedule does not depend on it.
+        overlap=random.Random(f"overlap {seed}").random() < OVERLAP_SHARE,
     )
 
 

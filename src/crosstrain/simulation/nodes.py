@@ -23,6 +23,7 @@ from crosstrain.simulation.network import CoordinatorDownError, Reply, Simulated
 from crosstrain.simulation.trainer import Exports, SimulatedLink
 from crosstrain.simulation.world import Actor, Killed, World
 from crosstrain.site.agent import Agent
+from crosstrain.site.courier import Beside
 from crosstrain.site.heartbeat import Board, Heartbeat
 from crosstrain.site.machine import Parts
 from crosstrain.site.order import BlockOrder
@@ -317,6 +318,15 @@ class SiteNode:
         def line(url: str) -> SimulatedLine:
             return SimulatedLine(url, transport(actor))
 
+        def run_errand(errand: Callable[[], None]) -> None:
+            self._spawn("courier", errand)
+
+        def courier() -> Actor:
+            return self._mine("courier")
+
+        def courier_line(url: str) -> SimulatedLine:
+            return SimulatedLine(url, transport(courier))
+
         def client(who: Callable[[], Actor]) -> ControlClient:
             return ControlClient(URL, clock, self._random.random, _waits(who), transport(who))
 
@@ -325,6 +335,12 @@ class SiteNode:
             heartbeat = Heartbeat(api, session, interval_ms, board, 0.5)
             self._spawn("heartbeat", lambda: self._beat(heartbeat, interval_ms / 1000))
 
+        beside = Beside(
+            SiteApi(client(courier), NO_DEADLINE_S),
+            BlobClient(URL, clock, self._random.random, _waits(courier), courier_line, InTurn()),
+            run_errand,
+            _waits(courier),
+        )
         seq_len = self._fingerprint.seq_len
         self.link = SimulatedLink(actor, clock.now, self._traits.step_s, seq_len, self._exports)
         corpus = Corpus(self._fingerprint.windows, self._fingerprint.block_windows)
@@ -345,6 +361,7 @@ class SiteNode:
                 ends_at=ends_at,
                 connect_s=NO_DEADLINE_S,
                 version="simulated",
+                beside=beside if config.round.overlap else None,
             )
         )
 

@@ -92,7 +92,25 @@ class Oracle:
             for event in run_store.events(connection, self._seen):
                 self._seen = event["seq"]
                 self._check_event(connection, event)
+            self._check_ahead(connection)
             self._check_generations(connection)
+
+    def _check_ahead(self, connection: Connection) -> None:
+        """G4: a lease ahead of its generation is of a session whose work for the open round counts, or may still."""
+        newest = run_store.newest_generation(connection)
+        for lease in lease_store.in_state(connection, LeaseState.LIVE):
+            if newest is None or lease.generation == newest.number:
+                continue
+            good = (LeaseState.LIVE.value, LeaseState.CONTRIBUTED.value)
+            before = [
+                row["token"]
+                for row in lease_store.all_leases(connection)
+                if (row["session"], row["generation"]) == (lease.session, newest.number) and row["state"] in good
+            ]
+            if lease.generation != newest.number + 1 or not before:
+                raise ViolationFoundError(
+                    "G4", f"lease {lease.token} is ahead of generation {newest.number}, without one before it"
+                )
 
     def _check_waits(self) -> None:
         """G6: whoever waits can say for what."""

@@ -21,7 +21,8 @@ EXPORTS = "exports"
 
 
 class Exports:
-    """What is in each delta: digest -> the windows that were fed to the model since its base was loaded, in order."""
+    """What is in each delta: digest -> the windows that were fed to the model since its base was loaded, or since the phase
+    began ahead of its base, in order."""
 
     def __init__(self) -> None:
         self.windows: dict[Digest, tuple[int, ...]] = {}
@@ -102,7 +103,7 @@ class SimulatedLink:
     def _perform(self) -> LinkEvent:
         assert self._trainer is not None and self._command is not None
         command, self._command = self._command, None
-        if command["op"] == "evaluate":
+        if command["op"] == "evaluate" or command.get("windows"):
             self._actor().sleep(self._step_s)
         value = perform(self._trainer, command, lambda _progress: False, writes=True)
         match command:
@@ -121,6 +122,8 @@ class SimulatedLink:
         assert self._trainer is not None and self._command is not None
         if self._steps is None:
             plan = plan_from_json(self._command["plan"])
+            if plan.ahead:
+                self._fed = []
             self._plan_windows = list(window_numbers(plan.blocks))
             self._steps = self._trainer.begin(plan)
             return self._progressed(next(self._steps))

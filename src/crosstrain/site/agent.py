@@ -17,8 +17,11 @@ from crosstrain.domain import timeouts
 from crosstrain.domain.ids import Digest, Generation, SessionId, Token
 from crosstrain.domain.site import Phase
 from crosstrain.errors import CrosstrainError, Diverged, IntegrityError
+from crosstrain.site.courier import Courier
 from crosstrain.site.inner_phase import InnerPhase
-from crosstrain.site.machine import Machine, Parts, Pause
+from crosstrain.site.machine import Machine, Parts, Pause, Stage
+from crosstrain.site.overlap import Overlap
+from crosstrain.site.phase_ahead import PhaseAhead
 from crosstrain.site.trainer_link import Failed, Ready
 from crosstrain.site.walltime import blocks_that_fit, may_begin
 from crosstrain.storage.object_store import digest_file
@@ -36,7 +39,7 @@ class Agent:
     def __init__(self, parts: Parts) -> None:
         self._p = parts
         self._machine = Machine(parts.link, self._trainer_failed)
-        self._phase = InnerPhase(parts, self._machine, self._ask)
+        self._phase = _phases(parts, self._machine, self._ask)
         self._holds: Generation | None = None
         self._base: Digest | None = None
         self._failures = 0
@@ -131,6 +134,9 @@ class Agent:
 
     def _take_up(self) -> Pause:
         """Goes on where an earlier session of this site was interrupted."""
+        beside = self._phase.before_asking()  # what is on its way already, since before the trainer failed
+        if beside is not None:
+            return beside
         note = self._p.spool.note
         if note.pending:
             return self._machine.go(self._phase.send_pending)
@@ -141,6 +147,9 @@ class Agent:
     # -- asking -----------------------------------------------------------------------------------------------------
 
     def _ask(self) -> Pause:
+        beside = self._phase.before_asking()
+        if beside is not None:
+            return beside
         self._p.board.hold(None)
         left, pace, margin = self._p.seconds_left, self._phase.pace, self._p.site.margin_s
         enough = may_begin(left, pace, margin)
@@ -236,3 +245,11 @@ class Agent:
         self._p.board.show(Phase.DRAINING, detail=reason)
         self._machine.say(f"leaving: {reason}")
         return Pause(0.0, over=True)
+
+
+def _phases(parts: Parts, machine: Machine, after: Stage) -> InnerPhase:
+    """How leases are trained: one after the other, or with overlap."""
+    if parts.beside is None:
+        return InnerPhase(parts, machine, after)
+    courier = Courier(parts.beside, parts.board, parts.spool)
+    return PhaseAhead(parts, machine, after, Overlap(courier, parts, machine))

@@ -7,6 +7,8 @@ Commands and answers are JSON objects, one a line:
     {"op": "run", "plan": {...}}                                    -> the fields of PhaseResult
     {"op": "export", "path": P, "base": P or null, "codec": C}      -> {"norm": x, "bytes": N}
       with "residual": {"before": P or null, "after": P}               for codecs with error feedback
+      with "start": P                                                  the float32 weights too, for a phase ahead
+    {"op": "move", "start": P, "target": P, "work": P, "generation": G, "windows": N} -> {"nll": x, "tokens": N}
     {"op": "evaluate", "windows": N}                                -> {"nll": x, "tokens": N}
     {"op": "generate", "prompt": [...], "tokens": N, "temperature": x, "seed": N} -> {"tokens": [...]}
     {"op": "save", "directory": P}, {"op": "restore", "directory": P} -> {"position": {...}}
@@ -31,6 +33,7 @@ import numpy.typing as npt
 from crosstrain import errors
 from crosstrain.domain.phase import PhasePlan, PhaseProgress, PhaseResult, WindowRange
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, UsageError
+from crosstrain.site.move import Move
 from crosstrain.site.residual import Residual
 from crosstrain.site.trainer import Command, Position, TensorSpec, Trainer, Watch
 from crosstrain.storage.delta_file import Codec, DeltaWriter
@@ -64,7 +67,14 @@ def perform(trainer: Trainer, command: Command, watch: Watch, writes: bool) -> d
             return dataclasses.asdict(trainer.run(plan_from_json(plan), watch))
         case {"op": "export", "path": path, "base": base, "codec": codec}:
             files = DeltaFiles(path, base, **command.get("residual", {}))
-            return _export(trainer, files, codec, writes)
+            answer = _export(trainer, files, codec, writes)
+            if "start" in command:
+                _export(trainer, DeltaFiles(command["start"], None), "fp32", writes)
+            return answer
+        case {"op": "move", "start": start, "target": target, "work": work, "generation": generation}:
+            move = Move(Path(start), Path(target), Path(work), generation)
+            nll, counted = move.perform(trainer, command["windows"], writes)
+            return {"nll": nll, "tokens": counted}
         case {"op": "evaluate", "windows": windows}:
             nll, counted = trainer.evaluate(windows)
             return {"nll": nll, "tokens": counted}

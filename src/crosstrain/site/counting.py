@@ -61,7 +61,7 @@ class CountingTrainer:
     def initialise(self, sink: Sink, seed: int) -> None:
         _give(np.random.default_rng(seed).standard_normal(_SIZE).astype(np.float32), sink)
 
-    def load(self, weights: Path, generation: Generation) -> None:
+    def load(self, weights: Path, generation: Generation, moved: bool = False) -> None:
         with WeightsFile(weights) as file:
             found = {entry.name: entry.shape for entry in file.entries}
             if found != {spec.name: spec.shape for spec in _MANIFEST}:
@@ -73,7 +73,7 @@ class CountingTrainer:
         inner = "fresh" if self._diverged else self._position.inner_state
         self._position = Position(generation, self._position.global_step, inner)
         self._diverged = False
-        self._log.loaded(self._position)
+        (self._log.moved if moved else self._log.loaded)(self._position)
 
     def run(self, plan: PhasePlan, watch: Watch) -> PhaseResult:
         return drive(self.begin(plan), watch)

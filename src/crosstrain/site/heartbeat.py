@@ -36,6 +36,8 @@ class Board:
         self._beat = Beat(Phase.BOOTING)
         self._token: Token | None = None
         self._kept: int | None = None
+        self._sending: Token | None = None
+        self._sent = 0
         self._heard = Heard()
         self.changed = threading.Event()
         """Set when the phase changes, so that the coordinator hears of it at once."""
@@ -61,6 +63,17 @@ class Board:
         """Names the lease that heartbeats are to renew."""
         with self._lock:
             self._token, self._kept = token, None
+
+    def send(self, token: Token | None, sent: int = 0) -> None:
+        """Names a second lease that heartbeats are to renew, of which so many bytes have arrived."""
+        with self._lock:
+            self._sending, self._sent = token, sent
+
+    @property
+    def sending(self) -> tuple[Token | None, int]:
+        """What is sent beside the work that the board shows."""
+        with self._lock:
+            return self._sending, self._sent
 
     @property
     def asked_to_shed(self) -> bool:
@@ -131,6 +144,7 @@ class Heartbeat:
     def step(self) -> None:
         """Sends one heartbeat; an outage is not an error here, the lease's TTL is made for it."""
         beat, token, kept = self._board.outgoing()
+        sending, sent = self._board.sending
         request = messages.BeatRequest(
             phase=beat.phase,
             done=beat.done,
@@ -141,6 +155,8 @@ class Heartbeat:
             loss=beat.loss,
             detail=beat.detail,
             rtt_ms=self._api.rtt_ms,
+            sending=sending,
+            sent=sent,
         )
         try:
             deadline_s = timeouts.beat_s(self._interval_s, self._api.rtt_ms / 1000)

@@ -20,21 +20,15 @@ from crosstrain.domain.schedule import LearningRateSchedule
 from crosstrain.domain.site import Phase
 from crosstrain.errors import Refused
 from crosstrain.site.commands import plan_to_json, result_from_json
+from crosstrain.site.courier import LONGEST_REASON, deliver
 from crosstrain.site.machine import Machine, Parts, Pause, Stage
 from crosstrain.site.order import first_blocks
-from crosstrain.site.spool import Fate, Partial
+from crosstrain.site.spool import Partial
 from crosstrain.site.walltime import Pace, must_stop
 from crosstrain.storage.object_store import digest_file
 from crosstrain.wire import messages
 
 log = logging.getLogger(__name__)
-
-LONGEST_REASON = 500
-"""Characters of a reason that is sent along."""
-
-
-FINAL_REFUSALS = ("wrong-", "contributed-already", "unknown-lease", "integrity")
-"""Kinds of refusal, by how they begin, that no repetition of the same contribution can change."""
 
 
 class InnerPhase:
@@ -68,6 +62,10 @@ class InnerPhase:
             inner.lr, inner.warmup_steps, parts.config.total_steps, inner.min_lr_factor
         )
 
+    def before_asking(self) -> Pause | None:
+        """What comes before the coordinator is asked for work, if anything does."""
+        return None
+
     # -- beginning --------------------------------------------------------------------------------------------------
 
     def train(self, lease: messages.LeaseInfo, base: Digest) -> Pause:
@@ -81,7 +79,7 @@ class InnerPhase:
         self._done = saved.done
         return self._begin(lease, Digest(saved.base))
 
-    def _begin(self, lease: messages.LeaseInfo, base: Digest) -> Pause:
+    def _begin(self, lease: messages.LeaseInfo, base: Digest | None) -> Pause:
         self._lease, self._base = lease, base
         self._blocks = self._p.order.windows(lease.spans)
         self._saved_at = self._p.clock.perf()
@@ -116,25 +114,32 @@ class InnerPhase:
             detail = f"lease {plan.token}, {blocks} of {len(self._blocks)} blocks"
             total = self._done.steps + len(plan.learning_rates)
             self._p.board.show(Phase.TRAINING, steps, total, progress.loss, detail, blocks)
-        reason = self._reason_to_end() or self._reason_to_interrupt()
+        reason = self.reason_to_end() or self.reason_to_interrupt()
         if reason:
             self._machine.say(f"stopping at the next block boundary: {reason}")
             self._p.link.request_stop()
 
-    def _reason_to_end(self) -> str:
+    def reason_to_end(self) -> str:
+        """Why the phase must end at its next block boundary; empty: it need not."""
         assert self._lease is not None
         heard = self._p.board.heard
         if self._lease.token in heard.lost:
             return f"lease {self._lease.token} is over"
-        ending = must_stop(self._p.seconds_left, self.pace, self._p.site.margin_s)
-        return self.stop_reason or heard.drain or (ending.reason if ending else "")
+        return self.reason_to_leave() or heard.drain
 
-    def _reason_to_interrupt(self) -> str:
+    def reason_to_leave(self) -> str:
+        """Why the site is to end, and its phase with it."""
+        ending = must_stop(self._p.seconds_left, self.pace, self._p.site.margin_s)
+        return self.stop_reason or (ending.reason if ending else "")
+
+    def reason_to_interrupt(self) -> str:
+        """Why a segment is to end there and the phase to go on afterwards; empty: it need not."""
         if self._p.board.asked_to_shed:
             return "another site asks for a part of this lease"
-        if self._p.clock.perf() - self._saved_at >= self._p.site.checkpoint_s:
-            return "a checkpoint is due"
-        return ""
+        return "a checkpoint is due" if self._checkpoint_due() else ""
+
+    def _checkpoint_due(self) -> bool:
+        return self._p.clock.perf() - self._saved_at >= self._p.site.checkpoint_s
 
     def _segment_done(self, _plan: PhasePlan, value: dict[str, Any]) -> Pause:
         assert self._lease is not None
@@ -146,9 +151,9 @@ class InnerPhase:
             return self.abandon("it was over before its end")
         if self._p.board.asked_to_shed:
             self._shed()
-        if self._done.blocks == len(self._blocks) or self._reason_to_end():
+        if self._done.blocks == len(self._blocks) or self.reason_to_end():
             return self._machine.go(self._close)
-        if self._p.clock.perf() - self._saved_at >= self._p.site.checkpoint_s:
+        if self._checkpoint_due():
             return self._save(self._saved_between)
         return self._machine.go(self._segment)
 
@@ -198,7 +203,12 @@ class InnerPhase:
             base=str(self._p.spool.base(self._base)),
             codec=self._p.config.wire.delta,
             **self._residual_files(),
+            **self._start_file(),
         )
+
+    def _start_file(self) -> dict[str, Any]:
+        """The part of "export" about the weights that a phase ahead would begin at."""
+        return {}
 
     def _residual_files(self) -> dict[str, Any]:
         """The part of "export" about error feedback, for the codecs that leave something out."""
@@ -224,6 +234,10 @@ class InnerPhase:
         )
         residual = self._p.spool.next_residual if self._residual_files() else None
         self._p.spool.remember(Token(self._lease.token), contribution, residual)
+        return self._send()
+
+    def _send(self) -> Pause:
+        """The phase is trained, written and noted."""
         return self._machine.go(self.send_pending)
 
     # -- ending -----------------------------------------------------------------------------------------------------
@@ -232,23 +246,11 @@ class InnerPhase:
         """Sends finished work that the coordinator may not know of."""
         pending = self._p.spool.note.pending
         assert pending is not None
-        token = Token(pending.token)
-        self._p.board.hold(token)
-        request = pending.contribution.model_copy(update={"session": self._machine.session})
-        delta, deadline_s = Digest(request.delta), self._p.api.deadline_s
-        self._p.blobs.upload(self._p.spool.delta, delta, deadline_s, self._p.shows(Phase.UPLOADING))
-        fate: Fate = "refused"
-        try:
-            reply = self._p.api.contribute(token, request)
-            fate = "accepted" if reply.accepted else "refused"
-            self._machine.say(f"contribution of lease {token} {fate}: {reply.reason}")
-        except Refused as error:
-            # Anything else, a login page of a proxy for example, is no judgement: the work stays in the spool.
-            if not error.kind.startswith(FINAL_REFUSALS):
-                raise
-            self._machine.say(f"contribution of lease {token} refused: {error}")
-            self._p.api.release(token, self._machine.session, f"refused: {error.message}"[:LONGEST_REASON])
-        self._p.spool.forget(fate)
+        self._p.board.hold(Token(pending.token))
+        shows = self._p.shows(Phase.UPLOADING)
+        answered = deliver(self._p.api, self._p.blobs, self._p.spool.delta, pending, self._machine.session, shows)
+        self._machine.say(answered.sentence)
+        self._p.spool.forget(answered.fate)
         self.contributed += 1
         if self._trained_at is not None:
             self.pace = self.pace.after(closing_s=self._p.clock.perf() - self._trained_at)
@@ -260,7 +262,8 @@ class InnerPhase:
         lease = self._lease
         self._forget()
         self._p.board.hold(None)
-        if lease is not None and self._p.spool.note.pending is None:
+        pending = self._p.spool.note.pending
+        if lease is not None and (pending is None or pending.token != lease.token):
             self._p.spool.forget_partial()
             self._machine.say(f"gave lease {lease.token} back: {reason}")
             try:

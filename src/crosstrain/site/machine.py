@@ -14,6 +14,7 @@ from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.domain.phase import PhaseProgress
 from crosstrain.domain.site import Phase
 from crosstrain.errors import CrosstrainError
+from crosstrain.site.courier import Beside
 from crosstrain.site.heartbeat import Board
 from crosstrain.site.order import BlockOrder
 from crosstrain.site.spool import Spool
@@ -50,6 +51,7 @@ class Parts:
         ends_at: when the job ends by this machine's clock, None if unknown.
         connect_s: how long the first registration is tried.
         version: crosstrain's.
+        beside: where finished work is carried away while the next phase is trained; None without `round.overlap`.
     """
 
     config: RunConfig
@@ -67,6 +69,7 @@ class Parts:
     ends_at: Instant | None
     connect_s: float
     version: str
+    beside: Beside | None = None
 
     @property
     def seconds_left(self) -> float | None:

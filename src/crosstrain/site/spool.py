@@ -4,6 +4,7 @@ DIR/NAME/
   note.json                 what must survive a crash of the agent (`Note`)
   base-DIGEST.safetensors   the generation that training starts from
   delta.safetensors         the newest delta, until it is contributed
+  start.safetensors         the weights at which a phase ahead began, until it is moved to the next generation
   residual-1.safetensors    what the last accepted delta left out (residual.py), and what the newest one would;
   residual-2.safetensors    the note says which is which, so that it changes in one step with the fate of the delta
   checkpoint-N/             weights, inner optimiser state, position; the newest complete one counts
@@ -96,6 +97,15 @@ class Spool:
     @property
     def delta(self) -> Path:
         return self.directory / "delta.safetensors"
+
+    @property
+    def start(self) -> Path:
+        return self.directory / "start.safetensors"
+
+    @property
+    def moved(self) -> Path:
+        """Where weights are written on their way from `start` to a generation."""
+        return self.directory / "moved.safetensors"
 
     def base(self, weights: Digest) -> Path:
         return self.directory / f"base-{weights[:16]}.safetensors"

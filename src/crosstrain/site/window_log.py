@@ -2,7 +2,9 @@
 
     load GENERATION                               the weights are those of a generation
     restore GENERATION STEP                       ... or of a checkpoint, made before that global step
+    move GENERATION                               ... or those held, moved to a generation with all that was trained since
     run TOKEN                                     what follows is trained under this lease
+    ahead TOKEN                                   ... and is all of it, whatever the weights were trained on before
     TOKEN GENERATION STEP RANK WINDOW ...         one optimiser step; written before it is taken
 
 Steps that were taken and then lost with a process stay in the log; the next `restore` says from where on.
@@ -34,11 +36,14 @@ class WindowLog:
     def loaded(self, position: Position) -> None:
         self._write("load", position.generation)
 
+    def moved(self, position: Position) -> None:
+        self._write("move", position.generation)
+
     def restored(self, position: Position) -> None:
         self._write("restore", position.generation, position.global_step)
 
     def begun(self, plan: PhasePlan) -> None:
-        self._write("run", plan.token)
+        self._write("ahead" if plan.ahead else "run", plan.token)
 
     def step(self, plan: PhasePlan, step: int, windows: Sequence[int]) -> None:
         self._write(plan.token, plan.generation, step, self._rank, *windows)
@@ -87,9 +92,14 @@ class _Weights:
                 self._come_from(int(words[1]), 0)
             case "restore":
                 self._come_from(int(words[1]), int(words[2]))
-            case "run":
+            case "move":
+                self.leave()
+                self._generation = int(words[1])
+            case "run" | "ahead":
                 self.leave()
                 self._token = Token(int(words[1]))
+                if words[0] == "ahead":
+                    self._steps = []
             case _:
                 token, _generation, step, _rank, *windows = map(int, words)
                 if token != self._token:

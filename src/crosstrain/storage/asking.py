@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, bindparam, exists, func, or_, select, true
+from sqlalchemy import Connection, and_, bindparam, exists, func, select, true
 
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.storage import schema
-from crosstrain.storage.lease_store import COLUMNS, COUNTED, lease_of
+from crosstrain.storage.lease_store import COLUMNS, begun_at, lease_of
 from crosstrain.storage.prepared import Prepared
 
 _sessions, _sites, _run = schema.sessions.c, schema.sites.c, schema.run.c
 _generations, _rounds, _leases = schema.generations.c, schema.rounds.c, schema.leases.c
 _contributions, _evaluations = schema.contributions.c, schema.evaluations.c
-_round = schema.leases.alias("round").c
 
 _newest = select(func.max(_generations.number)).scalar_subquery()
 _contributed = exists().where(
@@ -24,13 +23,7 @@ _contributed = exists().where(
     _contributions.accepted,
 )
 _evaluated = exists().where(_evaluations.generation == _generations.number)
-_begun = (
-    select(_round.granted_at)
-    .where(_round.generation == _generations.number, or_(*(_round.state == state for state in COUNTED)))
-    .order_by(_round.token)
-    .limit(1)
-    .scalar_subquery()
-)
+_begun = begun_at(_generations.number)
 _ASKING = Prepared(
     select(
         _sessions.site,
@@ -60,7 +53,14 @@ _ASKING = Prepared(
     .join(schema.run, true())
     .outerjoin(schema.generations, _generations.number == _newest)
     .outerjoin(schema.rounds, _rounds.generation == _generations.number)
-    .outerjoin(schema.leases, and_(_leases.session == _sessions.id, _leases.state == LeaseState.LIVE.value))
+    .outerjoin(
+        schema.leases,
+        and_(
+            _leases.session == _sessions.id,
+            _leases.state == LeaseState.LIVE.value,
+            _leases.generation == _generations.number,
+        ),
+    )
     .where(_sessions.id == bindparam("session"))
 )
 
@@ -88,7 +88,7 @@ class Asking:
         contributed: whether a contribution of the site to the open round was accepted.
         evaluated: whether the newest generation has its held-out measure.
         begun_at: when the open round began, None if it did not yet.
-        lease: the live one of the session; it never holds two.
+        lease: the session's live one of the open round; it never holds two of one round.
     """
 
     session: SessionId

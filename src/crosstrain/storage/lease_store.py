@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, bindparam, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    ScalarSelect,
+    bindparam,
+    case,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from crosstrain.domain.contribution import Contribution, Judgement
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
@@ -20,16 +32,34 @@ _contributions = schema.contributions.c
 COUNTED = tuple(state.value for state in (LeaseState.LIVE, LeaseState.CONTRIBUTED, LeaseState.MERGED))
 """States of a lease that a round can be said to have begun with."""
 
+_round = schema.leases.alias("round").c
+_opened = schema.rounds.alias("opened").c
+
+
+def begun_at(generation: ColumnElement[int]) -> ScalarSelect[int]:
+    """When a round began: with its first lease that is live or contributed, but not before it was open. Leases that are granted
+    ahead (`round.overlap`) come before the generation they start from."""
+    begun = case((_round.granted_at < _opened.opened_at, _opened.opened_at), else_=_round.granted_at)
+    return (
+        select(begun)
+        .join_from(_round.token.table, _opened.generation.table, _opened.generation == _round.generation, isouter=True)
+        .where(_round.generation == generation, or_(*(_round.state == state for state in COUNTED)))
+        .order_by(_round.token)
+        .limit(1)
+        .scalar_subquery()
+    )
+
+
 COLUMNS = [_leases[field.name] for field in fields(Lease)]
 """What `lease_of` takes, in its order."""
 _FIND = Prepared(select(*COLUMNS).where(_leases.token == bindparam("token")))
 _IN_STATE = Prepared(select(*COLUMNS).where(_leases.state == bindparam("state")).order_by(_leases.token))
 _HOLDERS = Prepared(
-    select(_leases.token, _leases.site, _leases.session, _leases.ttl_ms)
+    select(_leases.token, _leases.site, _leases.session, _leases.ttl_ms, _leases.generation)
     .where(_leases.state == LeaseState.LIVE.value)
     .order_by(_leases.token)
 )
-_LIVE = select(*COLUMNS).where(_leases.state == LeaseState.LIVE.value)
+_LIVE = select(*COLUMNS).where(_leases.state == LeaseState.LIVE.value).order_by(_leases.token)
 _LIVE_OF_SESSION = Prepared(_LIVE.where(_leases.session == bindparam("session")))
 _LIVE_OF_SITE = Prepared(_LIVE.where(_leases.site == bindparam("site")))
 _ACCEPTED = (
@@ -46,12 +76,7 @@ _HAS_CONTRIBUTED = Prepared(
     )
     .limit(1)
 )
-_ROUND_BEGUN = Prepared(
-    select(_leases.granted_at)
-    .where(_leases.generation == bindparam("generation"), or_(*(_leases.state == state for state in COUNTED)))
-    .order_by(_leases.token)
-    .limit(1)
-)
+_ROUND_BEGUN = Prepared(select(begun_at(bindparam("generation"))))
 _DRAW = Prepared(
     update(schema.run)
     .where(schema.run.c.next_token == bindparam("token"))
@@ -100,6 +125,7 @@ class Holder(NamedTuple):
     site: SiteName
     session: SessionId
     ttl_ms: int
+    generation: Generation
 
 
 def holders(connection: Connection) -> list[Holder]:
@@ -107,10 +133,9 @@ def holders(connection: Connection) -> list[Holder]:
     return [Holder(*row) for row in _HOLDERS.tuples(connection)]
 
 
-def live_of_session(connection: Connection, session: SessionId) -> Lease | None:
-    """The lease a session holds; it never holds two."""
-    rows = _LIVE_OF_SESSION.tuples(connection, session=session)
-    return lease_of(rows[0]) if rows else None
+def live_of_session(connection: Connection, session: SessionId) -> tuple[Lease, ...]:
+    """The leases a session holds: one, and with `round.overlap` one of the next round after it."""
+    return tuple(lease_of(row) for row in _LIVE_OF_SESSION.tuples(connection, session=session))
 
 
 def live_of_site(connection: Connection, site: SiteName) -> tuple[Lease, ...]:
@@ -215,7 +240,7 @@ def granted_blocks(connection: Connection, generation: Generation) -> int:
 
 
 def round_begun(connection: Connection, generation: Generation) -> Instant | None:
-    """When the first lease of a round was granted that is live or contributed."""
+    """When a round began, None if it did not yet (`begun_at`)."""
     begun = _ROUND_BEGUN.scalar(connection, generation=generation)
     return None if begun is None else Instant(begun)
 

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, func, or_, select
+from sqlalchemy import bindparam, func, select
 
 from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import LeaseState
 from crosstrain.storage import schema
 from crosstrain.storage.database import Database
-from crosstrain.storage.lease_store import COUNTED
+from crosstrain.storage.lease_store import begun_at
 from crosstrain.storage.prepared import Prepared
 
 _sessions, _leases, _generations = schema.sessions.c, schema.leases.c, schema.generations.c
-_round = schema.leases.alias("round").c
 _newest = select(func.max(_generations.number)).scalar_subquery()
-_begun = (
-    select(_round.granted_at)
-    .where(_round.generation == _newest, or_(*(_round.state == state for state in COUNTED)))
-    .order_by(_round.token)
-    .limit(1)
-    .scalar_subquery()
-)
+_begun = begun_at(_newest)
 _STANDING = Prepared(
     select(
         _sessions.site,
@@ -31,6 +24,7 @@ _STANDING = Prepared(
         _leases.session.label("holder"),
         _leases.state,
         _leases.ttl_ms,
+        _leases.generation.label("base"),
         _newest.label("generation"),
         _begun.label("begun_at"),
     )
@@ -48,6 +42,7 @@ class Standing:
         end_reason: why the session is over, None while it is open.
         lease: what became of the lease asked about, None if there is no such lease.
         lease_is_ours: whether it is this session's.
+        base: the generation that the lease starts from.
         generation: the newest one.
         begun_at: when the open round began, None if it did not yet.
     """
@@ -57,12 +52,18 @@ class Standing:
     lease: LeaseState | None
     lease_is_ours: bool
     ttl_ms: int
+    base: Generation | None
     generation: Generation | None
     begun_at: Instant | None
 
     @property
     def lease_lives(self) -> bool:
         return self.lease is LeaseState.LIVE and self.lease_is_ours
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the lease is of the round after the open one."""
+        return self.base is not None and self.generation is not None and self.base > self.generation
 
 
 def standing(database: Database, session: SessionId, token: Token | None) -> Standing | None:
@@ -76,6 +77,7 @@ def standing(database: Database, session: SessionId, token: Token | None) -> Sta
         None if row["state"] is None else LeaseState(row["state"]),
         row["holder"] == session,
         row["ttl_ms"] or 0,
+        None if row["base"] is None else Generation(row["base"]),
         None if row["generation"] is None else Generation(row["generation"]),
         None if row["begun_at"] is None else Instant(row["begun_at"]),
     )

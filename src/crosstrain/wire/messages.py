@@ -98,6 +98,10 @@ class BeatRequest(Message):
     loss: Finite | None = None
     detail: Text = ""
     rtt_ms: Annotated[float, Field(ge=0, lt=1e9)] = 0.0
+    sending: Count | None = None
+    """A second lease, whose work is uploaded while `token` is trained (`round.overlap`)."""
+    sent: Count = 0
+    """Bytes of it that have arrived."""
 
 
 class BeatReply(Message):
@@ -112,12 +116,23 @@ class BeatReply(Message):
     heartbeat_ms: Count
 
 
+class Ahead(Message):
+    """A site has finished the phase of a lease, whose work is on its way to the coordinator (`round.overlap`)."""
+
+    token: Count
+    """The finished lease."""
+    global_step: Count | None = None
+    """Inner steps behind the weights held, for a lease of the round after that lease's; None: no lease is wanted, only the
+    generation that follows."""
+
+
 class NextRequest(Message):
     holds: Count | None
     max_blocks: Annotated[int, Field(ge=1, lt=2**53)] | None = None
     """What the site can train before its job ends."""
     resume: LeaseInfo | None = None
     """A lease that is over, whose blocks the site trained in part and saved: it wants the same blocks again."""
+    ahead: Ahead | None = None
 
 
 class NextReply(Message):
@@ -130,6 +145,8 @@ class NextReply(Message):
     weights: Sha256 | None = None
     global_step: Count | None = None
     lease: LeaseInfo | None = None
+    measure: bool = False
+    """The held-out measure of `generation` is wanted from this session, which trains ahead and does not ask for it."""
 
 
 class InitialRequest(Message):

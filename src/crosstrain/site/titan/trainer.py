@@ -70,7 +70,7 @@ class TitanTrainer:
         if ranks.rank() == 0:
             weights.initialise(self._settings.model, seed, sink)
 
-    def load(self, weights: Path, generation: Generation) -> None:
+    def load(self, weights: Path, generation: Generation, moved: bool = False) -> None:
         """As `Trainer.load`; after a phase that diverged, the inner state is made fresh, since it diverged too."""
         self._weights.load(weights)
         inner = self._position.inner_state
@@ -79,7 +79,7 @@ class TitanTrainer:
             inner = "fresh"
         self._position = Position(generation, self._position.global_step, inner)
         self._unusable = False
-        self._log.loaded(self._position)
+        (self._log.moved if moved else self._log.loaded)(self._position)
 
     def run(self, plan: PhasePlan, watch: Watch) -> PhaseResult:
         check_plan(plan, self._position, self._unusable)

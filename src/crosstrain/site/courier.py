@@ -1,0 +1,174 @@
+"""Carries a finished phase to the coordinator, and the generation that follows back, beside the trainer (`round.overlap`).
+
+    upload -> contribute -> (Answered) -> wait for the merge -> download -> (Arrived)
+
+It runs on its own connections. What it finds out it leaves for the agent, which alone changes the note and the trainer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from crosstrain.domain.ids import Digest, Generation, SessionId, Token
+from crosstrain.errors import Refused
+from crosstrain.site.heartbeat import Board
+from crosstrain.site.spool import Fate, Pending, Spool
+from crosstrain.wire import messages
+from crosstrain.wire.blobs import Blobs, Progress
+from crosstrain.wire.site_api import SiteApi
+
+LONGEST_REASON = 500
+"""Characters of a reason that is sent along."""
+
+FINAL_REFUSALS = ("wrong-", "contributed-already", "unknown-lease", "integrity")
+"""Kinds of refusal, by how they begin, that no repetition of the same contribution can change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Where a courier works.
+
+    Attributes:
+        api, blobs: with connections of their own.
+        run: begins an errand that takes its course beside the caller.
+        wait: passes seconds there; returns True if the process is about to end.
+    """
+
+    api: SiteApi
+    blobs: Blobs
+    run: Callable[[Callable[[], None]], None]
+    wait: Callable[[float], bool]
+
+    def close(self) -> None:
+        self.api.close()
+        self.blobs.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The coordinator judged the contribution."""
+
+    fate: Fate
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """The next generation is on the site's disk.
+
+    Attributes:
+        measure: its held-out measure is wanted from this session.
+    """
+
+    generation: Generation
+    weights: Digest
+    global_step: int
+    measure: bool
+
+
+def deliver(
+    api: SiteApi, blobs: Blobs, delta: Path, pending: Pending, session: SessionId, progress: Progress
+) -> Answered:
+    """Uploads finished work and contributes it.
+
+    Raises:
+        Refused: of a kind that is no judgement of the work, a login page of a proxy for example: it stays in the spool.
+        CrosstrainError: the coordinator was not reached in time, or the session is over.
+    """
+    token = Token(pending.token)
+    request = pending.contribution.model_copy(update={"session": session})
+    blobs.upload(delta, Digest(request.delta), api.deadline_s, progress)
+    try:
+        reply = api.contribute(token, request)
+    except Refused as error:
+        if not error.kind.startswith(FINAL_REFUSALS):
+            raise
+        api.release(token, session, f"refused: {error.message}"[:LONGEST_REASON])
+        return Answered("refused", f"contribution of lease {token} refused: {error}")
+    fate: Fate = "accepted" if reply.accepted else "refused"
+    return Answered(fate, f"contribution of lease {token} {fate}: {reply.reason}")
+
+
+class Courier:
+    """One errand at a time.
+
+    Attributes:
+        under_way: whether there is an errand whose end was not told yet.
+    """
+
+    def __init__(self, beside: Beside, board: Board, spool: Spool) -> None:
+        self._beside = beside
+        self._board = board
+        self._spool = spool
+        self._errand = 0
+        self._news: deque[tuple[int, Answered | Arrived | Exception]] = deque()
+        self.under_way = False
+
+    def carry(self, session: SessionId, pending: Pending) -> None:
+        """Begins an errand; its news come in order: Answered, then Arrived if the work was accepted."""
+        self._errand += 1
+        self.under_way = True
+        errand, token = self._errand, Token(pending.token)
+        self._board.send(token)
+        self._beside.run(lambda: self._work(errand, session, pending))
+
+    def news(self, deadline_s: float) -> Answered | Arrived | None:
+        """The next news, or None.
+
+        Args:
+            deadline_s: how long requests of the errand are repeated from now on.
+
+        Raises:
+            CrosstrainError: the errand failed; the work is in the spool still, unless it was answered.
+        """
+        self._beside.api.deadline_s = deadline_s
+        while self._news:
+            errand, found = self._news.popleft()
+            if errand != self._errand or not self.under_way:
+                continue
+            if isinstance(found, Answered):
+                self._board.send(None)
+            self.under_way = isinstance(found, Answered) and found.fate == "accepted"
+            if isinstance(found, Exception):
+                raise found
+            return found
+        return None
+
+    def cancel(self) -> None:
+        """Nobody waits for the rest of the errand any more."""
+        self.under_way = False
+
+    def _work(self, errand: int, session: SessionId, pending: Pending) -> None:
+        try:
+            answered = self._deliver(session, pending)
+            self._news.append((errand, answered))
+            if answered.fate == "accepted":
+                arrived = self._fetch(errand, session, Token(pending.token))
+                if arrived is not None:
+                    self._news.append((errand, arrived))
+        except Exception as error:  # noqa: BLE001 - raised by news()
+            self._news.append((errand, error))
+
+    def _deliver(self, session: SessionId, pending: Pending) -> Answered:
+        token, beside = Token(pending.token), self._beside
+
+        def show(done: int, _total: int) -> None:
+            self._board.send(token, done)
+
+        return deliver(beside.api, beside.blobs, self._spool.delta, pending, session, show)
+
+    def _fetch(self, errand: int, session: SessionId, token: Token) -> Arrived | None:
+        request = messages.NextRequest(holds=None, ahead=messages.Ahead(token=token))
+        while True:
+            reply = self._beside.api.next_work(session, request)
+            if reply.work == "adopt":
+                break
+            if self._beside.wait(reply.poll_ms / 1000) or errand != self._errand or not self.under_way:
+                return None
+        assert reply.generation is not None and reply.weights is not None and reply.global_step is not None
+        weights, deadline_s = Digest(reply.weights), self._beside.api.deadline_s
+        self._beside.blobs.download(weights, self._spool.base(weights), deadline_s, lambda _done, _total: None)
+        return Arrived(Generation(reply.generation), weights, reply.global_step, reply.measure)
