@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from crosstrain.domain.ids import Generation, Instant
-from crosstrain.domain.instruction import Instruction, Work, decide_work
-from crosstrain.domain.lease import GrantSize
+from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Token
+from crosstrain.domain.instruction import Instruction, Work, decide_ahead, decide_work
+from crosstrain.domain.lease import GrantSize, Lease, LeaseState
 from crosstrain.domain.verdict import Verdict
 
 UNTIL = Instant(99)
@@ -125,3 +127,52 @@ READY = View(
 )
 def test_decide_work_every_branch_has_its_sentence(view: View, expected: Instruction) -> None:
     assert decide_work(view) == expected
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """An `AheadView` of values."""
+
+    overlap: bool
+    current: Generation | None
+    rounds: int
+    finished: Verdict
+    predecessor: Lease | None
+    size_ahead: GrantSize | None
+
+
+LEASES = st.builds(
+    Lease,
+    st.just(Token(3)),
+    st.just(SiteName("alpha")),
+    st.just(SessionId(1)),
+    st.integers(0, 4).map(Generation),
+    st.just(0),
+    st.integers(1, 9),
+    st.just(Instant(0)),
+    st.just(60_000),
+    st.sampled_from(LeaseState),
+)
+AHEADS = st.builds(
+    Ahead,
+    st.booleans(),
+    st.none() | st.integers(0, 4).map(Generation),
+    st.integers(1, 6),
+    st.booleans().map(lambda over: Verdict(over, "it is")),
+    st.none() | LEASES,
+    st.none() | st.integers(1, 9).map(lambda blocks: GrantSize(blocks, "a full phase")),
+)
+
+
+@given(AHEADS)
+def test_only_work_that_may_still_count_in_the_open_round_is_followed_by_a_lease(view: Ahead) -> None:
+    told = decide_ahead(view)
+    before = view.predecessor
+    counts = before is not None and before.state in (LeaseState.LIVE, LeaseState.CONTRIBUTED)
+    open_round = before is not None and before.generation == view.current
+    follows = before is not None and before.generation + 1 < view.rounds and not view.finished
+    granted = view.overlap and counts and open_round and follows and view.size_ahead is not None
+    assert told.work is (Work.TRAIN if granted else Work.WAIT)
+    assert told.reason
+    assert (told.blocks > 0) == granted
+    assert told.starving == (view.overlap and counts and open_round and follows and view.size_ahead is None)

@@ -14,7 +14,7 @@ from crosstrain.domain.ids import Generation
 from crosstrain.domain.phase import NO_LEASE, PhaseProgress, digest_windows, sum_windows, window_numbers
 from crosstrain.errors import Diverged, EnvironmentFault, IntegrityError
 from crosstrain.site import saved
-from crosstrain.site.commands import plan_from_json, plan_to_json, result_from_json
+from crosstrain.site.commands import perform, plan_from_json, plan_to_json, result_from_json
 from crosstrain.site.settings import TrainerSettings, window_log_path
 from crosstrain.site.trainer import Trainer
 from crosstrain.site.window_log import trained_windows
@@ -420,3 +420,47 @@ def test_the_window_log_tells_where_restored_weights_come_from(
     lines = window_log_path(tmp_path / "windows", 0).read_text().splitlines()
     assert lines[5:7] == ["restore 3 6", "run 0"]
     assert trained_windows(lines, "log") == {NO_LEASE: (4, 5, 6, 7, 12, 13, 14, 15)}
+
+
+def test_a_phase_that_is_moved_keeps_its_progress_and_its_record(
+    engine: str, settings: TrainerSettings, bench: Bench, tmp_path: Path
+) -> None:
+    trainer = build(engine, dataclasses.replace(settings, window_log=tmp_path / "windows"))
+    trainer.load(bench.initial, Generation(0))
+    trainer.run(plan((0, 8)), never)
+    delta, start, other = tmp_path / "delta", tmp_path / "start", tmp_path / "other"
+    export = {"op": "export", "path": str(delta), "base": str(bench.initial), "codec": "fp32", "start": str(start)}
+    perform(trainer, export, never, True)
+    began = weights_of(trainer)
+    trainer.run(dataclasses.replace(plan((8, 8), first_step=2), ahead=True), never)
+    progress = {name: held - began[name] for name, held in weights_of(trainer).items()}
+    write_initial(trainer, other, seed=5)
+    move = {"op": "move", "start": str(start), "target": str(other), "work": str(tmp_path / "work"), "generation": 1}
+    answer = perform(trainer, {**move, "windows": 4}, never, True)
+    assert not (tmp_path / "work").exists() and trainer.position.generation == 1
+    with WeightsFile(other) as file:
+        for name, held in weights_of(trainer).items():
+            assert np.allclose(held - file.array(name), progress[name], atol=1e-5)
+        assert same(weights_of(trainer), {name: file.array(name) + moved for name, moved in progress.items()})
+    trainer.run(plan((16, 4), first_step=4, generation=1), never)
+    moved = weights_of(trainer)
+    trainer.load(other, Generation(1))
+    nll, tokens = trainer.evaluate(4)
+    assert (answer["nll"], answer["tokens"]) == (pytest.approx(nll), tokens)
+    assert not same(weights_of(trainer), moved)
+    trainer.close()
+    lines = window_log_path(tmp_path / "windows", 0).read_text().splitlines()
+    assert trained_windows(lines, "log") == {NO_LEASE: (*range(8, 20),)}
+
+
+def test_a_move_from_damaged_files_is_an_error(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "start").write_bytes(b"no weights")
+    move = {
+        "op": "move",
+        "start": str(tmp_path / "start"),
+        "target": str(bench.initial),
+        "work": str(tmp_path / "work"),
+    }
+    with pytest.raises(IntegrityError):
+        perform(bench.trainer, {**move, "generation": 1, "windows": 0}, never, True)
+    assert not (tmp_path / "work").exists()

@@ -56,3 +56,21 @@ def test_what_is_no_line_of_a_log_is_named(line: str) -> None:
 def test_an_empty_log_says_nothing() -> None:
     assert trained_windows([], "log") == {}
     assert trained_windows(["load 0", "run 1"], "log") == {Token(1): ()}
+
+
+def test_a_phase_ahead_begins_with_nothing_and_keeps_what_it_trained_when_it_is_moved() -> None:
+    text = "load 0\nrun 1\n1 0 0 0 7\nahead 2\n2 0 1 0 8\nmove 1\nrun 2\n2 1 2 0 9\nahead 3\n3 1 3 0 4\n"
+    assert read(text) == {1: (7,), 2: (8, 9), 3: (4,)}
+
+
+def test_steps_after_a_checkpoint_of_a_moved_phase_are_lost_with_the_process() -> None:
+    text = "load 0\nrun 1\n1 0 0 0 7\nahead 2\n2 0 1 0 8\nmove 1\nrun 2\n2 1 2 0 9\n2 1 3 0 5\nrestore 1 3\nrun 2\n2 1 3 0 5\n"
+    assert read(text) == {1: (7,), 2: (8, 9, 5)}
+
+
+def test_a_phase_ahead_that_is_lost_leaves_nothing_to_the_next_one() -> None:
+    assert read("load 0\nrun 1\n1 0 0 0 7\nahead 2\n2 0 1 0 8\nload 1\nrun 3\n3 1 1 0 9\n") == {
+        1: (7,),
+        2: (8,),
+        3: (9,),
+    }

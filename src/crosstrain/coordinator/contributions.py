@@ -87,7 +87,8 @@ def _record(
     lease_store.end(connection, lease, LeaseState.CONTRIBUTED, reason, now)
     run_store.log_change(connection, change, lease.token, lease.site, lease.session, lease.generation, reason, now)
     site_store.add_totals(connection, lease.site, lost_blocks=lease.blocks - claim.blocks)
-    taken_s = max(0.001, (now - lease.granted_at) / 1000)
+    # With overlap, exchange and waits are beside the training; the pace of the round is that of the training alone.
+    taken_s = max(0.001, seconds if service.config.round.overlap else (now - lease.granted_at) / 1000)
     site_store.observe_phase(connection, lease.site, claim.blocks / taken_s, 1000 * seconds / claim.steps)
     with service.presences.lock:
         seen = service.presences.sessions.get(lease.session)

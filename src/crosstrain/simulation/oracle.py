@@ -99,9 +99,9 @@ class Oracle:
         """G4: a lease ahead of its generation is of a session whose work for the open round counts, or may still."""
         newest = run_store.newest_generation(connection)
         for lease in lease_store.in_state(connection, LeaseState.LIVE):
-            if newest is None or lease.generation == newest.number:
+            if newest is None or lease.generation <= newest.number:
                 continue
-            good = (LeaseState.LIVE.value, LeaseState.CONTRIBUTED.value)
+            good = (LeaseState.LIVE.value, LeaseState.CONTRIBUTED.value, LeaseState.MERGED.value)
             before = [
                 row["token"]
                 for row in lease_store.all_leases(connection)
