@@ -148,7 +148,8 @@ class RoundSection(Section):
     norm_limit: Positive = 10.0
     """A delta whose norm exceeds this many times the running median is refused."""
     overlap: bool = False
-    """Sites train their next phase while the last one's delta is uploaded and merged; costs quality, see the guarantees."""
+    """Sites train their next phase while the last one's delta is uploaded and merged. Saves the time of the exchange, costs some
+    quality."""
 
 
 class WireSection(Section):

@@ -33,10 +33,10 @@ def next_work(
     """
     asking = sessions.require_asking(connection, session)
     sessions.note_presence(service, session, asking.site, None, now)
-    with service.presences.lock:
-        service.presences.adopting.pop(session, None)  # it has what it fetched, or gave it up
     if request.ahead is not None:
         return _next_ahead(LazyView(service, connection, asking, request, now), request.ahead)
+    with service.presences.lock:
+        service.presences.adopting.pop(session, None)  # it has what it fetched, or gave it up
     lease = asking.lease
     if lease is not None:
         held = ledger_store.held(connection, lease.token)
@@ -64,12 +64,13 @@ def _next_ahead(view: LazyView, wish: messages.Ahead) -> messages.NextReply:
     service, model = view.service, view.asking.model
     before = view.predecessor
     if before is not None and model is not None and model.number > before.generation:
-        reply = _reply(service, model, Instruction(Work.ADOPT, f"generation {model.number} is current"), view.now)
-        if view.must_evaluate:
-            with service.presences.lock:
+        measure = view.must_evaluate
+        with service.presences.lock:
+            service.presences.adopting[view.asking.session] = model.weights
+            if measure:
                 service.presences.evaluators[model.number] = view.asking.session
-            return reply.model_copy(update={"measure": True})
-        return reply
+        reply = _reply(service, model, Instruction(Work.ADOPT, f"generation {model.number} is current"), view.now)
+        return reply.model_copy(update={"measure": measure})
     if wish.global_step is None or before is None:
         return _reply(service, model, Instruction(Work.WAIT, f"the round is open; {view.barrier.reason}"), view.now)
     following = Generation(before.generation + 1)
