@@ -30,7 +30,7 @@ from crosstrain.outer.presets import outer_rule
 from crosstrain.planner import routes as placement_routes
 from crosstrain.planner.desk import Desk
 from crosstrain.site.agent import Agent
-from crosstrain.site.courier import Beside
+from crosstrain.site.courier import Beside, in_a_thread
 from crosstrain.site.heartbeat import Board, Heartbeat
 from crosstrain.site.machine import Parts
 from crosstrain.site.order import BlockOrder
@@ -386,13 +386,9 @@ def open_site(
         version=__version__,
     )
     if config.round.overlap:
-        parts.beside = Beside(SiteApi(way.control(), FOREVER_S), weights.blobs(), _in_a_thread, wait)
+        parts.beside = Beside(SiteApi(way.control(), FOREVER_S), weights.blobs(), in_a_thread, wait)
         ends.append(parts.beside.close)
     return Site(Agent(parts), parts, stopping, ends)
-
-
-def _in_a_thread(errand: Callable[[], None]) -> None:
-    threading.Thread(target=errand, name="courier", daemon=True).start()
 
 
 def tokenizer_path(files: RunFiles) -> Path:

@@ -7,6 +7,7 @@ It runs on its own connections. What it finds out it leaves for the agent, which
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,11 @@ class Beside:
     def close(self) -> None:
         self.api.close()
         self.blobs.close()
+
+
+def in_a_thread(errand: Callable[[], None]) -> None:
+    """Runs an errand beside the caller; it ends with the process at the latest."""
+    threading.Thread(target=errand, name="courier", daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
