@@ -23,6 +23,7 @@ from crosstrain.flower.office import Office
 from crosstrain.flower.papers import Collection, Delivery, read
 from crosstrain.flower.pump import Pump, open_mailbox
 from crosstrain.relay.forward import Forwarder
+from crosstrain.storage.database import Database, open_sqlite
 from crosstrain.wire import messages
 from crosstrain.wire.blobs import Progress
 from crosstrain.wire.client import ControlClient
@@ -34,17 +35,25 @@ BATCH_BYTES = 5000
 CLOCK = SystemClock()
 
 
+def _shared(directory: Path) -> Database:
+    """A database that several threads may use at once, as one in memory may not."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return open_sqlite(directory / "run.sqlite")
+
+
 class Line(httpx.BaseTransport):
     """To the app, as long as it is up."""
 
     def __init__(self, world: World) -> None:
         self._app = AppTransport(build_app(world.service))
         self.cut = threading.Event()
+        self._one = threading.Lock()  # all requests of the test's world share one connection to its database in memory
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         if self.cut.is_set():
             raise httpx.ConnectError("cut", request=request)
-        return self._app.handle_request(request)
+        with self._one:
+            return self._app.handle_request(request)
 
 
 class Shelf:
@@ -110,7 +119,7 @@ class Bench:
     """A coordinator, an office before it, nodes, and a mailbox that sites write to."""
 
     def __init__(self, directory: Path, *, inline: bool = True) -> None:
-        self.world = build_world(directory / "world")
+        self.world = build_world(directory / "world", database=_shared(directory))
         self.line = Line(self.world)
         self.shelf = Shelf(directory / "shelf")
         self.mailbox = Mailbox(directory / "box")
