@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from functools import partial
 
 from crosstrain.domain.byte_ranges import ByteRanges, Span
@@ -13,7 +14,7 @@ from crosstrain.wire.patience import Task
 from crosstrain.wire.shares import PartSize, Shares
 
 
-class Move:
+class Move(ABC):
     """Deals requests out until all bytes are there; `_request` says what a request is.
 
     Attributes:
@@ -61,9 +62,9 @@ class Move:
             with self._lock:
                 self._settle(span, held)
 
+    @abstractmethod
     def _request(self, line: Line, span: Span) -> ByteRanges:
         """Moves the bytes, or some of them; what is known to be there afterwards."""
-        raise NotImplementedError
 
     def _settle(self, span: Span, held: ByteRanges | None) -> None:
         """A request is over; `held` is None if it failed."""

@@ -30,13 +30,13 @@ class NoTokenizer(BaseTokenizer):  # type: ignore[misc]
         super().__init__()
 
     def encode(self, *_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError
+        raise AssertionError("the corpus is tokenised already")
 
     def decode(self, *_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError
+        raise AssertionError("the corpus is tokenised already")
 
     def get_vocab_size(self) -> NoReturn:
-        raise NotImplementedError
+        raise AssertionError("the corpus is tokenised already")
 
 
 class NoDataLoader(BaseDataLoader):  # type: ignore[misc]
