@@ -63,9 +63,9 @@ def error_of(result: Result, kind: type[CrosstrainError]) -> CrosstrainError:
 def test_from_nothing_to_a_queued_job(facility: Facility, call: Call) -> None:
     collected = call("collect")
     assert collected.exit_code == 0
-    assert "1 shapes on offer" in collected.stdout
+    assert "1 shape on offer" in collected.stdout
     shown = call("submit")
-    assert "submit run.lumi.1  would be submitted, cpu 1 nodes x 1 h" in shown.stdout
+    assert "submit run.lumi.1  would be submitted, cpu 1 node x 1 h" in shown.stdout
     assert "--apply submits" in shown.stdout
     assert facility.names() == []
     applied = document(call("submit", "--apply", "--json"))

@@ -97,7 +97,7 @@ def test_start_in_the_past_is_now(facility: Facility) -> None:
             "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1",
             "the queue cannot",
         ),
-        ("echo 'nonsense with | bars'", "make no sense"),
+        ("echo 'nonsense with | bars'", "cannot be read"),
     ],
 )
 def test_queue_that_cannot_be_read_is_said_and_nothing_is_submitted(
@@ -174,7 +174,7 @@ def test_each_look_makes_one_probe_and_few_calls(facility: Facility) -> None:
     for _ in range(5):
         probed.append(facility.collect(slurm(facility, shapes=shapes)).probed)
         facility.clock.advance(61_000)
-    assert probed[:3] == ["cpu 1 nodes x 1 h", "cpu 1 nodes x 2 h", "cpu 1 nodes x 4 h"]
+    assert probed[:3] == ["cpu 1 node x 1 h", "cpu 1 node x 2 h", "cpu 1 node x 4 h"]
     assert probed[3:] == ["backlog of cpu", None]
     calls = asked(facility)
     assert calls.count("sbatch") == 4

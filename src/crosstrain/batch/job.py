@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from crosstrain.domain.plural import counted
 from crosstrain.errors import UsageError
 
 DRAIN_S = 300
@@ -92,7 +93,7 @@ def check_job(job: Job) -> None:
         raise UsageError(f"{wrong[0]!r} is not one word of a scheduler's options.", "no blanks, quotes or line ends")
     if shape.nodes < 1 or shape.walltime_s < 1 or shape.gpus_per_node < 0 or not job.command:
         raise UsageError(
-            f"Expected at least one node, a second and a command; found {shape.nodes} nodes, {shape.walltime_s} s.",
+            f"Expected at least one node, a second and a command; found {counted(shape.nodes, 'node')}, {shape.walltime_s} s.",
             "correct the shape",
         )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from crosstrain.batch.printed import LONGEST_LINE, numbered_lines
 from crosstrain.batch.readings import Problem
+from crosstrain.domain.plural import counted
 
 SEPARATOR = "\x1f"
 """What our own commands ask for between columns: ASCII unit separator, which no name holds."""
@@ -97,7 +98,7 @@ def read_table(
         elif not reader.columns:
             bare.append((number, line, reader.cells(line)[:MOST_COLUMNS], cluster))
         elif (cells := reader.row(line)) is None:
-            problems.append(Problem(number, line.strip(), f"expected {len(reader.columns)} columns"))
+            problems.append(Problem(number, line.strip(), f"expected {counted(len(reader.columns), 'column')}"))
         else:
             rows.append(Line(number, line, cells, cluster))
     if not bare:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crosstrain.cli.inspect import AsJson
+from crosstrain.domain.plural import counted
 
 if TYPE_CHECKING:
     from crosstrain.collector.difference import Difference, Refusal
@@ -68,8 +69,9 @@ def collect(
     else:
         report = found.report
         typer.echo(
-            f"{name}: {len(report.offered)} shapes on offer, {len(report.estimates)} estimates, {len(report.jobs)} own jobs, "
-            f"{len(report.waits)} waits; probed {found.probed or 'nothing'}"
+            f"{name}: {counted(len(report.offered), 'shape')} on offer, "
+            f"{counted(len(report.estimates), 'estimate')}, {counted(len(report.jobs), 'own job')}, "
+            f"{counted(len(report.waits), 'wait')}; probed {found.probed or 'nothing'}"
         )
 
 

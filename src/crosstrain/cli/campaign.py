@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crosstrain.domain.plural import counted
+
 if TYPE_CHECKING:
     from crosstrain.simulation.campaign.compare import Case, Summary
     from crosstrain.simulation.campaign.production import Played
@@ -103,7 +105,9 @@ def document(
 
 def show(read: Scenario, summaries: dict[str, Summary], starts: int, played: Played | None) -> None:
     """The text form."""
-    typer.echo(f"{starts} campaigns of {read.tokens:.3g} tokens at {', '.join(site.name for site in read.sites)}\n")
+    typer.echo(
+        f"{counted(starts, 'campaign')} of {read.tokens:.3g} tokens at {', '.join(site.name for site in read.sites)}\n"
+    )
     typer.echo(
         f"{'':21}{'hours':>8}{'saved':>8}{'p10':>7}{'p50':>7}{'p90':>7}{'regret':>8}{'node-h':>10}{'idle':>8}{'not done':>10}"
     )
@@ -118,8 +122,9 @@ def show(read: Scenario, summaries: dict[str, Summary], starts: int, played: Pla
     )
     if played is not None:
         typer.echo(
-            f"\nproduction coordinator and ledger, the planner's median campaign: {played.hours:.2f} h for {played.blocks} blocks in "
-            f"{played.generations} rounds; the simulation of rounds said {played.expected_hours:.2f} h"
+            f"\nproduction coordinator and ledger, "
+            f"the planner's median campaign: {played.hours:.2f} h for {counted(played.blocks, 'block')} in "
+            f"{counted(played.generations, 'round')}; the simulation of rounds said {played.expected_hours:.2f} h"
         )
         for problem in played.problems:
             typer.echo(f"problem: {problem}")

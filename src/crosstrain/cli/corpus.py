@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crosstrain.cli.amounts import between
+from crosstrain.domain.plural import counted
 
 if TYPE_CHECKING:
     from crosstrain.corpus.manifest import Manifest
@@ -86,11 +87,14 @@ def _print(manifest: Manifest, as_json: bool) -> None:
         "none": "nothing held out",
     }[manifest.heldout_rule]
     typer.echo(f"content     {manifest.content_sha256}")
-    typer.echo(f"tokenizer   {manifest.tokenizer_sha256}, {manifest.vocab_size} tokens, stored as {manifest.dtype}")
+    typer.echo(
+        f"tokenizer   {manifest.tokenizer_sha256}, {counted(manifest.vocab_size, 'token')}, stored as {manifest.dtype}"
+    )
     typer.echo(f"seq_len     {manifest.seq_len}")
     for name, split in (("train", manifest.train), ("heldout", manifest.heldout)):
         typer.echo(
-            f"{name:<11} {split.tokens:,} tokens, {split.windows:,} windows, {split.documents:,} documents"
+            f"{name:<11} {counted(split.tokens, 'token', spec=',')}, "
+            f"{counted(split.windows, 'window', spec=',')}, {counted(split.documents, 'document', spec=',')}"
             + (f" ({rule})" if name == "heldout" else "")
         )
     typer.echo(f"duplicates  {manifest.duplicates:,} found, {manifest.duplicates_dropped:,} dropped")
@@ -99,7 +103,7 @@ def _print(manifest: Manifest, as_json: bool) -> None:
             f"{count:,} {what}" for what, count in (("empty", source.empty), ("not text", source.skipped)) if count
         ]
         typer.echo(
-            f"source      {source.name}: {source.documents:,} documents, {_size(source.bytes)}"
+            f"source      {source.name}: {counted(source.documents, 'document', spec=',')}, {_size(source.bytes)}"
             + (f" (left out: {', '.join(left_out)})" if left_out else "")
         )
 

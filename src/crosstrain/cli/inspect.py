@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crosstrain.cli.amounts import LONGEST_S, between
+from crosstrain.domain.plural import counted
 
 if TYPE_CHECKING:
     from crosstrain.coordinator.audit import Audit
@@ -116,13 +117,14 @@ def audit_lines(found: Audit) -> list[str]:
     """The text form of an audit."""
     counts = ", ".join(f"{blocks} {state.value}" for state, blocks in found.counts.items())
     replayed = f", {found.replayed} recomputed" if found.replayed else ""
-    removed = f", {found.removed} blobs removed by retention" if found.removed else ""
+    removed = f", {counted(found.removed, 'blob')} removed by retention" if found.removed else ""
     head = (
-        f"{found.generations} generations{replayed}, {found.contributions} contributions, {found.events} events{removed}; "
+        f"{counted(found.generations, 'generation')}{replayed}, "
+        f"{counted(found.contributions, 'contribution')}, {counted(found.events, 'event')}{removed}; "
         f"blocks: {counts}, {found.blocks} in all"
     )
     verdict = "audit clean: every block is in one state, and every merged block was trained exactly once"
     problems = [f"problem: {problem}" for problem in found.problems]
-    lost, several = found.not_replayable, "s" if found.not_replayable > 1 else ""
-    notes = [f"{lost} generation{several} could not be recomputed because of retention"] if lost else []
+    lost = counted(found.not_replayable, "generation")
+    notes = [f"{lost} could not be recomputed because of retention"] if found.not_replayable else []
     return [head, *notes, *(problems or [verdict])]

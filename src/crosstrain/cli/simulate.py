@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crosstrain.cli import campaign
+from crosstrain.domain.plural import counted
 
 if TYPE_CHECKING:
     from crosstrain.simulation.fault_search import Findings
@@ -49,7 +50,7 @@ def faults(
         task = progress.add_task("", total=seeds)
 
         def report(done: int, broken: int) -> None:
-            progress.update(task, completed=done, description=f"{broken} violations" if broken else "")
+            progress.update(task, completed=done, description=f"{counted(broken, 'violation')}" if broken else "")
 
         findings = search(seed, seeds, hours, min(seeds, workers or os.cpu_count() or 1), report)
     typer.echo(json.dumps(_document(findings)) if as_json else _text(findings))
@@ -108,10 +109,10 @@ def _document(findings: Findings) -> dict[str, object]:
 
 def _text(findings: Findings) -> str:
     head = (
-        f"{findings.seeds} seeds, {findings.events} events, {findings.faults} faults, "
-        f"{findings.generations} generations: "
+        f"{counted(findings.seeds, 'seed')}, {counted(findings.events, 'event')}, {counted(findings.faults, 'fault')}, "
+        f"{counted(findings.generations, 'generation')}: "
     )
     if not findings.stories:
         return head + "every guarantee held after every event"
     stories = ["\n  ".join([f"seed {story.seed}:", *story.lines, story.command]) for story in findings.stories]
-    return "\n".join([head + f"{len(findings.stories)} violations", *stories])
+    return "\n".join([head + f"{counted(len(findings.stories), 'violation')}", *stories])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from crosstrain.cli.ledger import print_table, site_documents
+from crosstrain.domain.plural import counted
 
 if TYPE_CHECKING:
     from crosstrain.simulation.table3 import StaticSplit, Table3
@@ -62,7 +63,8 @@ def _lines(found: Table3) -> list[str]:
     problems = [*found.ledger.problems, *found.audit_problems]
     return [
         "",
-        f"{blocks:,} blocks, {hours:.1f} h, seed {found.seed}, generation {found.ledger.generation}. Departures:",
+        f"{counted(blocks, 'block', spec=',')}, {hours:.1f} h, seed {found.seed}, "
+        f"generation {found.ledger.generation}. Departures:",
         *left,
         "",
         "Merged in this time, at the pace that each site had, departures included:",

@@ -19,6 +19,7 @@ from crosstrain.collector.own_plan import others_hidden, plan_of, wait_of
 from crosstrain.collector.post import Post, shape_of
 from crosstrain.collector.tracking import track
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.plural import counted
 from crosstrain.placement.queue_plan import FreeNodes
 from crosstrain.wire.placement import EstimateBody, OfferedBody, ReportRequest, WaitBody
 
@@ -275,4 +276,4 @@ def _maintenance(reservation: Reservation, now: Instant) -> str:
     begin = hours(reservation.start.epoch if reservation.start else None)
     end = hours(reservation.end.epoch if reservation.end else None)
     nodes = reservation.node_count if reservation.node_count is not None else len(reservation.nodes)
-    return f"reservation {reservation.name} of {nodes} nodes, in {begin} until in {end}"
+    return f"reservation {reservation.name} of {counted(nodes, 'node')}, in {begin} until in {end}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from crosstrain.collector.history import charged_h
 from crosstrain.collector.journal import Entry, Jobs
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.plural import counted
 from crosstrain.placement.plan import number_of
 from crosstrain.wire.placement import ItemBody, ShapeBody
 
@@ -93,14 +94,14 @@ def _refusal(
     if allowed.blocked is not None:
         return Refusal(item, *allowed.blocked)
     if shape not in allowed.against:
-        what = f"{shape.partition}, {shape.nodes} nodes x {shape.walltime_s} s is no shape of the run file"
+        what = f"{shape.partition}, {counted(shape.nodes, 'node')} x {shape.walltime_s} s is no shape of the run file"
         return Refusal(item, "unknown_shape", what, "run `crosstrain collect`, so that the planner knows the shapes")
     if reasons := allowed.against[shape]:
         return Refusal(
             item, "limits", "; ".join(reasons), "correct the shapes of `batch`, or wait until the site changes"
         )
     if live + len(before) >= allowed.max_queued:
-        what = f"{live + len(before)} jobs are queued or run, {allowed.max_queued} may"
+        what = f"queued or running: {counted(live + len(before), 'job')}, allowed: {allowed.max_queued}"
         return Refusal(item, "max_queued", what, "wait, or raise `batch.max_queued` within the site's limits")
     if allowed.node_hours is not None:
         spent = charged_h(jobs, pending=True) + sum(_node_hours(each.shape) for each in before)

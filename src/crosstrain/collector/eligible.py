@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from crosstrain.batch.readings import Limits, PartitionLimits
 from crosstrain.batch_section import BatchSection
+from crosstrain.domain.plural import counted
 from crosstrain.placement.shape import Shape
 
 
@@ -55,9 +56,9 @@ def _partition(shape: Shape, rules: Rules) -> Iterator[str]:
         yield f"partition {found.partition} allows {found.max_time_s / 3600:g} h"
     most = min((limit for limit in (found.nodes, found.max_nodes) if limit is not None), default=None)
     if most is not None and shape.nodes > most:
-        yield f"partition {found.partition} allows {most} nodes"
+        yield f"partition {found.partition} allows {counted(most, 'node')}"
     if found.min_nodes is not None and shape.nodes < found.min_nodes:
-        yield f"partition {found.partition} wants {found.min_nodes} nodes or more"
+        yield f"partition {found.partition} wants {counted(found.min_nodes, 'node')} or more"
 
 
 def _qos(shape: Shape, section: BatchSection, rules: Rules) -> Iterator[str]:
@@ -98,6 +99,6 @@ def _within(shape: Shape, limit: Limits, who: str) -> Iterator[str]:
         yield f"{who} allows {limit.max_wall_s / 3600:g} h"
     nodes = [each for each in (limit.max_nodes, limit.user_nodes, limit.group_nodes) if each is not None]
     if nodes and shape.nodes > min(nodes):
-        yield f"{who} allows {min(nodes)} nodes"
+        yield f"{who} allows {counted(min(nodes), 'node')}"
     if limit.max_jobs == 0:
         yield f"{who} allows no jobs"

@@ -9,6 +9,7 @@ from crosstrain.batch.readings import JobRow
 from crosstrain.batch.slurm.accounting import counts_for_usage, usage_ratio
 from crosstrain.collector.journal import Entry, Jobs
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.plural import counted
 from crosstrain.wire.placement import JobBody, ShapeBody, WaitBody
 
 MOST_WAITS = 200
@@ -55,10 +56,10 @@ def _like(row: JobRow, shapes: Sequence[ShapeBody]) -> ShapeBody | None:
 
 def discount(rows: Sequence[JobRow]) -> tuple[float | None, str]:
     """Used over requested node-time of ended jobs, and a note on whose they are."""
-    counted = [row for row in rows if counts_for_usage(row)]
-    ratio = usage_ratio(counted)
-    users = {row.user for row in counted}
-    note = f"the usage discount is that of {len(counted)} jobs of {len(users)} users"
+    ended = [row for row in rows if counts_for_usage(row)]
+    ratio = usage_ratio(ended)
+    users = {row.user for row in ended}
+    note = f"the usage discount is that of {counted(len(ended), 'job')} of {counted(len(users), 'user')}"
     # Zero is a machine whose jobs all failed at once, which tells nothing of how long jobs run.
     return (min(1.0, ratio), note) if ratio else (None, "no job ended that tells how much of their time jobs use")
 

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from crosstrain.collector.budget import Mark, Spent
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.plural import counted
 from crosstrain.errors import EnvironmentFault, IntegrityError
 from crosstrain.storage.durable import disk_faults, make_directory, sync_directory
 from crosstrain.wire.placement import ShapeBody
@@ -186,7 +187,7 @@ class Journal:
             raise EnvironmentFault(f"{path} cannot be read: {error.strerror}.", "check its permissions") from error
         except ValidationError as error:
             raise IntegrityError(
-                f"{path} is not what crosstrain wrote ({error.error_count()} faults).",
+                f"{path} is not what crosstrain wrote ({counted(error.error_count(), 'fault')}).",
                 "compare it with the scheduler's queue; move it away to forget every job that was submitted",
             ) from error
 

@@ -14,6 +14,7 @@ from crosstrain.batch_section import BatchSection
 from crosstrain.collector.eligible import Rules
 from crosstrain.collector.facts import Facts
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.plural import counted
 
 HISTORY_S = 48 * 3600
 """How far back accounting is read: the usage discount is that of the last two days."""
@@ -103,7 +104,9 @@ def _note(look: Look, what: str, listing: Listing[Row]) -> None:
         look.notes.append(f"{what} cannot be seen: {said(listing.failure)}")
     elif listing.problems:
         first = listing.problems[0]
-        look.notes.append(f"{len(listing.problems)} lines of {what} make no sense, such as {first.text[:80]!r}")
+        look.notes.append(
+            f"{counted(len(listing.problems), 'line')} of {what} cannot be read, such as {first.text[:80]!r}"
+        )
 
 
 def said(failure: Failure) -> str:

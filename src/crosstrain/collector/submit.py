@@ -18,6 +18,7 @@ from crosstrain.collector.journal import Entry, Jobs
 from crosstrain.collector.look import Look, said, take_look
 from crosstrain.collector.post import Post, shape_of
 from crosstrain.collector.tracking import FORGOTTEN_MS, track
+from crosstrain.domain.plural import counted
 from crosstrain.errors import CrosstrainError
 from crosstrain.wire.placement import ItemBody, SitePlanBody
 
@@ -83,7 +84,10 @@ def _blocked(queue: Queue) -> tuple[str, str, str] | None:
     if listing.failure is not None:
         return "queue_unknown", f"the queue cannot be seen: {said(listing.failure)}", "try again later"
     if listing.problems:
-        what = f"{len(listing.problems)} lines of the queue make no sense, such as {listing.problems[0].text[:80]!r}"
+        what = (
+            f"{counted(len(listing.problems), 'line')} of the queue cannot be read, "
+            f"such as {listing.problems[0].text[:80]!r}"
+        )
         return "queue_unknown", what, "see what the scheduler prints with `crosstrain parse`"
     lost = [entry.name for entry in queue.jobs.entries if entry.state == "intent"]
     if lost:

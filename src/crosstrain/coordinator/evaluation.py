@@ -6,6 +6,7 @@ from crosstrain.coordinator import publisher, sessions
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName
+from crosstrain.domain.plural import counted
 from crosstrain.errors import IntegrityError, Refused
 from crosstrain.outer.delta import summarize_delta
 from crosstrain.storage import run_store
@@ -63,6 +64,6 @@ def take_measure(
             return messages.Accepted(reason=f"generation {generation} was measured before")
         loss = request.nll / request.tokens
         run_store.add_evaluation(connection, generation, site, loss, request.tokens, now)
-        text = f"held-out loss {loss:.4f} over {request.tokens} tokens"
+        text = f"held-out loss {loss:.4f} over {counted(request.tokens, 'token')}"
         run_store.log(connection, EventKind.EVALUATED, text, now, site=site, session=session, generation=generation)
     return messages.Accepted(reason=text)

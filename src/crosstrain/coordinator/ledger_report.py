@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from crosstrain.coordinator.status import block_counts, site_rows
 from crosstrain.domain.block import Corpus
+from crosstrain.domain.plural import counted
 from crosstrain.errors import UsageError
 from crosstrain.storage import run_store
 from crosstrain.storage.database import Database
@@ -59,7 +60,7 @@ def _problems(blocks: BlockCounts, sites: tuple[SiteStatus, ...]) -> Iterator[st
     for site in sites:
         parts = site.merged_blocks + site.contributed_blocks + site.leased_blocks + site.lost_blocks + site.shed_blocks
         if parts != site.granted_blocks:
-            yield f"site {site.name} was granted {site.granted_blocks} blocks, {parts} are accounted for"
+            yield f"site {site.name} was granted {counted(site.granted_blocks, 'block')}, {parts} are accounted for"
     for state in ("merged", "contributed", "leased"):
         of_sites, of_run = sum(getattr(site, f"{state}_blocks") for site in sites), getattr(blocks, state)
         if of_sites != of_run:

@@ -15,6 +15,7 @@ from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.domain.ledger import Span, count_blocks, move
+from crosstrain.domain.plural import counted
 from crosstrain.domain.site import Beat, Phase, Presence
 from crosstrain.errors import Refused
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
@@ -55,7 +56,7 @@ def register(service: Service, request: messages.RegisterRequest, now: Instant) 
         run_store.log(
             connection,
             EventKind.SESSION_OPENED,
-            f"{name} registered with {request.ranks} ranks, inner state {request.inner_state}",
+            f"{name} registered with {counted(request.ranks, 'rank')}, inner state {request.inner_state}",
             now,
             site=name,
             session=session,

@@ -13,6 +13,7 @@ from crosstrain.domain import ledger
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.ids import Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import LeaseState, Tail, whom_to_ask
+from crosstrain.domain.plural import counted
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 
 
@@ -55,5 +56,5 @@ def take_answer(service: Service, session: SessionId, token: Token, kept: int, n
         ledger_store.apply(connection, change)
         lease_store.shorten(connection, lease, kept)
         site_store.add_totals(connection, lease.site, shed_blocks=change.blocks)
-        reason = f"{lease.site} gave up {change.blocks} untouched blocks for {asker or 'another site'}"
+        reason = f"{lease.site} gave up {counted(change.blocks, 'untouched block')} for {asker or 'another site'}"
         run_store.log_change(connection, change, token, lease.site, session, lease.generation, reason, now)

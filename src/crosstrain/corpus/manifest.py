@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crosstrain.corpus.durable import write_atomically
+from crosstrain.domain.plural import counted
 from crosstrain.errors import IntegrityError, UsageError
 
 FORMAT_VERSION = 1
@@ -154,8 +155,8 @@ def require_blocks(manifest: Manifest, block_windows: int) -> int:
     """
     if manifest.train.windows < block_windows:
         raise UsageError(
-            f"One block is {block_windows} windows, and the corpus has {manifest.train.windows} "
-            f"({manifest.train.tokens} tokens at seq_len {manifest.seq_len}).",
+            f"One block is {counted(block_windows, 'window')}, and the corpus has {manifest.train.windows} "
+            f"({counted(manifest.train.tokens, 'token')} at seq_len {manifest.seq_len}).",
             f"set data.block_windows to at most {manifest.train.windows}, or build the corpus from more text",
         )
     return -(-manifest.train.windows // block_windows)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from crosstrain.domain.plural import counted
 from crosstrain.errors import UsageError
 
 TRAIN, HELDOUT, DROPPED, CUT = range(4)
@@ -91,7 +92,8 @@ def _choose(unique: _Unique, fraction: float, seq_len: int) -> tuple[npt.NDArray
     room = min(int(unique.tokens[longest]) - 1, (total - seq_len - 1) // copies)
     if room < seq_len + 1:
         raise UsageError(
-            f"The text is too short to hold documents out: {total} tokens were found in {len(chosen)} different documents "
+            f"The text is too short to hold documents out: found {counted(total, 'token')} "
+            f"in {counted(len(chosen), 'different document')} "
             f"of at most {unique.tokens[longest]}, and no choice of them leaves {seq_len + 1} on both sides.",
             "give more text, a smaller --seq-len, or --heldout 0",
         )
@@ -121,7 +123,8 @@ def _hold_out_documents(unique: _Unique, fraction: float, seq_len: int, chosen: 
 def _require(found: int, needed: int, what: str, seq_len: int) -> None:
     if found < needed:
         raise UsageError(
-            f"The text is too short: {max(found, 0)} tokens were found, and {needed} are needed for {what} at seq_len {seq_len}.",
+            f"The text is too short: found {counted(max(found, 0), 'token')}, "
+            f"and {needed} are needed for {what} at seq_len {seq_len}.",
             "give more text, a smaller --seq-len, or --heldout 0",
         )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from crosstrain.corpus.manifest import TOKENIZER
+from crosstrain.domain.plural import counted
 from crosstrain.errors import IntegrityError, UsageError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -80,7 +81,7 @@ def train_tokenizer(texts: Iterable[str], vocab: int) -> TokenizerFile:
     tokenizer.train_from_iterator(texts, trainer=trainer)
     if (found := tokenizer.get_vocab_size()) < vocab:
         raise UsageError(
-            f"The text repeats too little for {vocab} tokens: training ends at {found}.",
+            f"The text repeats too little for {counted(vocab, 'token')}: training ends at {found}.",
             f"give --vocab {found} or less, or more text",
         )
     return _canonical(tokenizer, tokenizer.to_str(), END_OF_TEXT, "the trained tokenizer")

@@ -9,6 +9,7 @@ from pathlib import Path
 from crosstrain.corpus.manifest import TOKENIZER, Manifest, SplitName, windows_of
 from crosstrain.corpus.reading import open_tokens
 from crosstrain.corpus.tokenizer import Encoder
+from crosstrain.domain.plural import counted
 from crosstrain.errors import IntegrityError
 
 _CHUNK = 1 << 20
@@ -37,7 +38,7 @@ def verify_corpus(directory: Path) -> Manifest:
 def _of_split(directory: Path, manifest: Manifest, name: SplitName) -> Iterator[str]:
     record = manifest.split(name)
     if record.windows != windows_of(record.tokens, manifest.seq_len):
-        yield f"manifest.json says {record.windows} windows of {record.tokens} {name} tokens"
+        yield f"manifest.json says {counted(record.windows, 'window')} of {record.tokens} {name} tokens"
     try:
         tokens = open_tokens(directory, manifest, name)
     except IntegrityError as error:
@@ -63,4 +64,4 @@ def _of_tokenizer(directory: Path, manifest: Manifest) -> Iterator[str]:
     elif hashlib.sha256(content).hexdigest() != manifest.tokenizer_sha256:
         yield f"{TOKENIZER} is not the one that the corpus was encoded with"
     elif (found := Encoder(content).vocab_size) != manifest.vocab_size:
-        yield f"{TOKENIZER} has {found} tokens, and manifest.json says {manifest.vocab_size}"
+        yield f"{TOKENIZER} has {counted(found, 'token')}, and manifest.json says {manifest.vocab_size}"

@@ -14,6 +14,7 @@ from rich.text import Text
 from crosstrain.dashboard.figures import Bar, Part, done_of, sparkline
 from crosstrain.dashboard.tables import heldout_table, ledger_table
 from crosstrain.dashboard.wording import NOTHING, clean, clock_time, duration, number
+from crosstrain.domain.plural import counted
 from crosstrain.wire.messages import EventStatus, SiteStatus, StatusReply
 
 __all__ = ["heldout_table", "ledger_table", "render"]
@@ -62,13 +63,16 @@ class _View:
 def _head(status: StatusReply, ascii_only: bool) -> RenderableType:
     table = _labelled()
     if status.generation is None:
-        place = f"no generation yet, {status.rounds:,} rounds planned"
+        place = f"no generation yet, {counted(status.rounds, 'round', spec=',')} planned"
     else:
         place = f"generation {status.generation:,} of {status.rounds:,}"
         if not status.finished:
             place = f"{status.generation + 1:,} of {status.rounds:,}, from generation {status.generation:,}"
     table.add_row("round", Text(place, "bold"))
-    table.add_row("trained", f"{status.tokens:,} tokens in {status.global_step:,} steps, epoch {status.epoch}")
+    table.add_row(
+        "trained",
+        f"{counted(status.tokens, 'token', spec=',')} in {counted(status.global_step, 'step', spec=',')}, epoch {status.epoch}",
+    )
     table.add_row("held out", _quality(status, ascii_only))
     return table
 
@@ -156,7 +160,7 @@ def _sites(status: StatusReply, wide: bool) -> RenderableType:
 def _site(site: SiteStatus) -> list[RenderableType]:
     # Other phases count bytes, or nothing.
     training = site.lease_blocks is not None and site.phase == "training" and site.total > 0
-    blocks = NOTHING if site.lease_blocks is None else f"{site.lease_blocks:,} blocks"
+    blocks = NOTHING if site.lease_blocks is None else f"{counted(site.lease_blocks, 'block', spec=',')}"
     return [
         Text(clean(site.name), "bold" if site.alive else "dim"),
         Text(clean(site.phase), "" if site.alive else "red"),

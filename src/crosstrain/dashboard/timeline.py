@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crosstrain.domain.plural import counted
 from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.wire.placement import PlanReply, SitePlanBody
 
@@ -63,7 +64,10 @@ def _bar(axes: Axes, row: int, site: SitePlanBody, finish_s: float | None, end_h
     axes.errorbar(middle, row, xerr=[[middle - low], [high - middle]], color="#222222", capsize=3, linewidth=1)
     shape: Any = site.shape
     if shape is not None:
-        text = f"{shape.nodes} nodes x {shape.walltime_s / HOUR_S:g} h, {site.depth} ahead, {site.tokens:.2g} tokens"
+        text = (
+            f"{counted(shape.nodes, 'node')} x {shape.walltime_s / HOUR_S:g} h, {site.depth} ahead, "
+            f"{counted(site.tokens, 'token', spec='.2g')}"
+        )
         axes.text(middle + 0.005 * end_h, row + 0.27, text, va="bottom", fontsize=7)
 
 

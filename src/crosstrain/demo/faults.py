@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from crosstrain.domain.plural import counted
 from crosstrain.wire.messages import SiteStatus, StatusReply
 
 LEAST_ROUNDS = 6
@@ -138,7 +139,7 @@ def _kill_site(script: Script, state: State, status: StatusReply) -> Step | None
         return None
     what = (
         f"SIGKILL to {victim.name}, agent and trainer, at step {victim.done} of {victim.total}, "
-        f"with {victim.lease_blocks} blocks leased"
+        f"with {counted(victim.lease_blocks, 'block')} leased"
     )
     return State(Stage.EXPIRY, expiries=victim.ttl_expiries), (Action(Deed.KILL_SITE, what, victim.name),)
 

@@ -16,6 +16,7 @@ from crosstrain.demo.prepare import Wishes
 from crosstrain.demo.watching import fault_table
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.events import EventKind
+from crosstrain.domain.plural import counted
 from crosstrain.export import generate_text
 from crosstrain.storage import ledger_store, run_store
 from crosstrain.storage.database import Database
@@ -114,7 +115,7 @@ def audit_sentences(found: Audit) -> list[str]:
         return [f"problem: {problem}" for problem in found.problems]
     return [
         f"clean: every block is in one state, every merged block was trained exactly once, and all {found.replayed} "
-        f"generations were recomputed bit for bit from {found.contributions} contributions"
+        f"generations were recomputed bit for bit from {counted(found.contributions, 'contribution')}"
     ]
 
 

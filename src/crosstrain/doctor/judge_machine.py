@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from crosstrain.doctor.finding import Finding, Level
 from crosstrain.doctor.observations import Disk, Machine
+from crosstrain.domain.plural import counted
 from crosstrain.storage.database import NETWORK_FILE_SYSTEMS
 
 GB = 1e9
@@ -18,13 +19,13 @@ def judge_machine(seen: Machine) -> tuple[Finding, ...]:
         Finding(
             Level.OK,
             "place",
-            f"{place}, with {seen.cores} cores",
+            f"{place}, with {counted(seen.cores, 'core')}",
             "" if seen.job else "compute nodes may see another network: try it inside a job too",
         ),
         Finding(
             Level.WARN if few else Level.OK,
             "processes",
-            f"this user may start {seen.processes} processes"
+            f"this user may start {counted(seen.processes, 'process', 'processes')}"
             if seen.processes is not None
             else "no limit on processes",
             "a site needs about 30 per rank" if few else "",
@@ -98,7 +99,7 @@ def _room(seen: Disk, free: int, need: int, per: int | None) -> Finding:
     name = f"{seen.setting} room"
     sentence = f"{free / GB:.1f} GB free, {need / GB:.1f} GB needed at least"
     if per is not None:
-        sentence += f"; {free // max(1, per)} rounds fit"
+        sentence += f"; enough for {counted(free // max(1, per), 'round')}"
     if free < need:
         return Finding(Level.FAIL, name, sentence, f"free space, or set `{seen.setting}` to another disk")
     if per is not None and free < ENOUGH_ROUNDS * per:

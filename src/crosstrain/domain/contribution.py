@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from crosstrain.domain.ids import Digest, Generation, Token
 from crosstrain.domain.lease import Lease, LeaseState
+from crosstrain.domain.plural import counted
 
 MIN_NORM_HISTORY = 5
 """Accepted contributions before their median norm is evidence; below it no norm is refused."""
@@ -70,16 +71,20 @@ def judge_claim(
     if claim.generation != current:
         return _no("stale-base", f"generation {current} is current, the delta is against {claim.generation}")
     if not 1 <= claim.blocks <= lease.blocks:
-        return _no("wrong-blocks", f"expected 1 to {lease.blocks} blocks, found {claim.blocks}")
+        return _no("wrong-blocks", f"expected 1 to {counted(lease.blocks, 'block')}, found {claim.blocks}")
     if claim.windows not in window_counts:
         expected = " or ".join(str(count) for count in sorted(window_counts))
-        return _no("wrong-windows", f"{claim.blocks} blocks have {expected} windows, found {claim.windows}")
+        return _no(
+            "wrong-windows", f"{counted(claim.blocks, 'block')} should have {expected} windows, found {claim.windows}"
+        )
     if claim.windows_digest.partition(":")[0] != str(claim.windows):
-        return _no("wrong-windows", f"the windows' digest {claim.windows_digest} is not of {claim.windows} windows")
+        return _no(
+            "wrong-windows", f"the windows' digest {claim.windows_digest} is not of {counted(claim.windows, 'window')}"
+        )
     if not 1 <= claim.tokens <= claim.windows * seq_len:
-        return _no("wrong-tokens", f"expected 1 to {claim.windows * seq_len} tokens, found {claim.tokens}")
+        return _no("wrong-tokens", f"expected 1 to {counted(claim.windows * seq_len, 'token')}, found {claim.tokens}")
     if not 1 <= claim.steps <= claim.windows:
-        return _no("wrong-steps", f"expected 1 to {claim.windows} steps, found {claim.steps}")
+        return _no("wrong-steps", f"expected 1 to {counted(claim.windows, 'step')}, found {claim.steps}")
     if claim.loss is not None and not math.isfinite(claim.loss):
         return _no("not-finite", f"the training loss is {claim.loss}")
     return Judgement(True, "accepted", "the claim fits its lease")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstrain.domain.ids import Digest, Generation, Instant
+from crosstrain.domain.plural import counted
 from crosstrain.domain.verdict import Verdict
 
 
@@ -50,7 +51,7 @@ def chain_problem(chain: Sequence[GenerationRecord]) -> str | None:
 def is_finished(generation: Generation, rounds: int, merged_epochs: int, epochs: int) -> Verdict:
     """Whether the run is over."""
     if generation >= rounds:
-        return Verdict(True, f"all {rounds} rounds are done")
+        return Verdict(True, f"all {rounds} rounds are done" if rounds > 1 else "its only round is done")
     if merged_epochs >= epochs:
-        return Verdict(True, f"the corpus was merged {epochs} time{'s' if epochs > 1 else ''}")
+        return Verdict(True, f"the corpus was merged {counted(epochs, 'time')}")
     return Verdict(False, f"round {generation + 1} of {rounds}, epoch {merged_epochs + 1} of {epochs}")

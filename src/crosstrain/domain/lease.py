@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from crosstrain.domain.ids import Generation, Instant, SessionId, SiteName, Token
+from crosstrain.domain.plural import counted
 
 
 class LeaseState(StrEnum):
@@ -147,13 +148,13 @@ def size_grant(
     Returns:
         At least one block, never more than a full phase nor than what is available.
     """
-    blocks, reason = mine.full_blocks, f"a full inner phase is {mine.full_blocks} blocks"
+    blocks, reason = mine.full_blocks, f"a full inner phase is {counted(mine.full_blocks, 'block')}"
     too_long = mine.seconds is not None and seconds_left is not None and mine.seconds > FULL_PHASE_SLACK * seconds_left
     if too_long and mine.rate and seconds_left is not None:
         blocks = max(1, math.floor(mine.rate * max(0.0, seconds_left)))
         reason = f"{blocks} blocks at {mine.rate:.3g} blocks/s end with the round, expected in {seconds_left:.0f} s"
     if max_blocks is not None and max_blocks < blocks:
-        blocks, reason = max(1, max_blocks), f"its job ends after about {max(1, max_blocks)} blocks"
+        blocks, reason = max(1, max_blocks), f"its job ends after about {counted(max(1, max_blocks), 'block')}"
     wanted = mine.full_blocks + sum(other.full_blocks for other in others)
     if available < wanted:
         share = max(1, math.ceil(available * _share(mine, others)))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstrain.domain.ids import Generation, Instant, SiteName
+from crosstrain.domain.plural import counted
 from crosstrain.domain.site import Attendance
 from crosstrain.domain.verdict import Verdict
 
@@ -86,10 +87,10 @@ def may_start(sites: int, first_came_at: Instant, rules: BarrierRules, now: Inst
     """Whether the first leases may be given out."""
     until = Instant(first_came_at + rules.start_after_ms)
     if sites >= rules.start_sites or now >= until:
-        return Verdict(True, f"{sites} sites are there")
+        return Verdict(True, f"{sites} of {counted(rules.start_sites, 'site')} came")
     return Verdict(
         False,
-        f"waiting for {rules.start_sites} sites, {sites} came; then it starts with those that are there",
+        f"waiting for {counted(rules.start_sites, 'site')}, {sites} came; then it starts with those that are there",
         until,
     )
 

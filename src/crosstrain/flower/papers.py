@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
+from crosstrain.domain.plural import counted
 from crosstrain.errors import UsageError
 from crosstrain.wire.mailbox import Answer, Letter, Number, Paper, Sha256
 
@@ -85,7 +86,8 @@ def read(text: str, kind: type[Written]) -> Written:
         return kind.model_validate_json(text)
     except ValidationError as error:
         raise UsageError(
-            f"Expected a {kind.__name__.lower()} of format {FORMAT}, found {error.error_count()} faults in {text[:80]!r}.",
+            f"Expected a {kind.__name__.lower()} of format {FORMAT}, "
+            f"found {counted(error.error_count(), 'fault')} in {text[:80]!r}.",
             "install the same version of crosstrain beside the SuperLink and beside every SuperNode",
         ) from None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from crosstrain.domain.plural import counted
+
 HOUR_S = 3600.0
 
 
@@ -29,5 +31,5 @@ class Shape:
         return self.nodes * self.walltime_s / HOUR_S
 
     def __str__(self) -> str:
-        gpus = f" x {self.gpus} GPUs" if self.gpus else ""
-        return f"{self.partition} {self.nodes} nodes{gpus} x {self.walltime_s / HOUR_S:g} h"
+        gpus = f" x {counted(self.gpus, 'GPU')}" if self.gpus else ""
+        return f"{self.partition} {counted(self.nodes, 'node')}{gpus} x {self.walltime_s / HOUR_S:g} h"

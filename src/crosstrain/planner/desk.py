@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from crosstrain.config import RunConfig
 from crosstrain.domain.block import Corpus
 from crosstrain.domain.ids import Instant, SiteName
+from crosstrain.domain.plural import counted
 from crosstrain.placement.choose import make_plan
 from crosstrain.placement.plan import Plan
 from crosstrain.placement.site_queue import absorb, new_queue
@@ -39,7 +40,9 @@ class Desk:
             held = placement_store.queue(connection, site) or new_queue(site)
             report = translate.report(request, now)
             placement_store.keep_queue(connection, absorb(held, report, self.config.run.name))
-        return Accepted(reason=f"{len(request.estimates)} estimates and {len(request.jobs)} jobs of {site}")
+        return Accepted(
+            reason=f"{counted(len(request.estimates), 'estimate')} and {counted(len(request.jobs), 'job')} of {site}"
+        )
 
     def plan(self, now: Instant) -> wire.PlanReply:
         """The plan as of now. Its shapes are those of the plan before, unless others are clearly better."""

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
+from crosstrain.domain.plural import counted
 from crosstrain.simulation.fault_run import Outcome, run_schedule
 from crosstrain.simulation.faults import Schedule, draw_schedule
 from crosstrain.simulation.oracle import Violation
@@ -81,8 +82,10 @@ def tell(schedule: Schedule, hours: float, violation: Violation) -> Story:
     shortest, violation = shrink(schedule, violation)
     names = tuple(site.name for site in shortest.sites)
     lines = [
-        f"{len(names)} sites ({', '.join(names)}), {shortest.windows} windows in blocks of {shortest.block_windows}, "
-        f"{shortest.inner_steps} steps a phase, {shortest.rounds} rounds, {shortest.epochs} epochs",
+        f"{counted(len(names), 'site')} ({', '.join(names)}), "
+        f"{counted(shortest.windows, 'window')} in blocks of {shortest.block_windows}, "
+        f"{counted(shortest.inner_steps, 'step')} a phase, {counted(shortest.rounds, 'round')}, "
+        f"{counted(shortest.epochs, 'epoch')}",
         *(fault.sentence(names) for fault in shortest.faults),
         f"then {violation.guarantee} is broken: {violation.what}",
     ]

@@ -19,6 +19,7 @@ from crosstrain.domain.lease import LeaseState
 from crosstrain.domain.ledger import partition_problem
 from crosstrain.domain.permutation import epoch_order
 from crosstrain.domain.phase import window_numbers
+from crosstrain.domain.plural import counted
 from crosstrain.simulation.nodes import CoordinatorNode
 from crosstrain.simulation.trainer import Exports
 from crosstrain.simulation.world import World
@@ -163,7 +164,9 @@ class Oracle:
         for epoch in range(int(run["epoch"])):
             missing = self._corpus.windows - len(self._merged[epoch])
             if missing:
-                raise ViolationFoundError("G2", f"epoch {epoch} ended with {missing} windows not in the model")
+                raise ViolationFoundError(
+                    "G2", f"epoch {epoch} ended with {counted(missing, 'window')} not in the model"
+                )
 
     def _check_fence(self, connection: Connection, event: Mapping[Any, Any]) -> None:
         """G3: only the newest session of a site contributes."""

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from crosstrain.clock import Clock
 from crosstrain.domain import timeouts
+from crosstrain.domain.plural import counted
 from crosstrain.errors import CrosstrainError, Refused, Superseded, Unreachable
 from crosstrain.wire import messages
 from crosstrain.wire.addresses import Addresses
@@ -127,7 +128,8 @@ def _decode(response: httpx.Response, reply: type[Reply]) -> Reply:
             return reply.model_validate_json(response.content)
         except ValidationError as error:
             raise Refused(
-                f"The answer is not a {reply.__name__} of protocol {messages.PROTOCOL} ({error.error_count()} faults).",
+                f"The answer is not a {reply.__name__} of protocol {messages.PROTOCOL} "
+                f"({counted(error.error_count(), 'fault')}).",
                 "is this the address of a crosstrain coordinator, and of the same version?",
                 kind="bad-reply",
             ) from error

@@ -11,6 +11,7 @@ from crosstrain.batch.command import spawn
 from crosstrain.batch.local.jobs import LocalJob, all_jobs, new_job
 from crosstrain.batch.local.supervisor import supervise
 from crosstrain.clock import SystemClock, pause
+from crosstrain.domain.plural import counted
 
 
 def main() -> int:
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _submit(words: argparse.Namespace, directory: Path) -> int:
     if words.take > words.nodes:
-        sys.stderr.write(f"asked for {words.take} nodes of {words.nodes}\n")
+        sys.stderr.write(f"asked for {counted(words.take, 'node')} of {words.nodes}\n")
         return 2
     job = new_job(
         directory,

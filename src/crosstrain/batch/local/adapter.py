@@ -25,6 +25,7 @@ from crosstrain.batch.readings import (
     Submission,
 )
 from crosstrain.batch.times import Timestamp, from_epoch
+from crosstrain.domain.plural import counted
 
 END_TIME = "CROSSTRAIN_LOCAL_END_TIME"
 """Set in the job: its end in epoch seconds."""
@@ -107,7 +108,7 @@ class Local:
         return [*self._client("cancel"), *ids]
 
     def probe(self, shape: Shape) -> list[str]:
-        raise NotOffered(f"the local batch system has no dry run (asked for {shape.nodes} nodes)")
+        raise NotOffered(f"the local batch system has no dry run (asked for {counted(shape.nodes, 'node')})")
 
     def read_probe(self, output: Output) -> Probe:
         raise NotOffered(f"the local batch system has no dry run (given {len(output.stdout)} characters)")

@@ -13,6 +13,7 @@ from crosstrain.batch.pbs.qstat import read_full
 from crosstrain.batch.pbs.refusals import read_qsub
 from crosstrain.batch.printed import Output
 from crosstrain.batch.readings import JobRow, Listing, Probe, Submission
+from crosstrain.domain.plural import counted
 
 
 class Pbs:
@@ -62,7 +63,7 @@ class Pbs:
         return ["qdel", *ids]
 
     def probe(self, shape: Shape) -> list[str]:
-        raise NotOffered(f"PBS has no dry run (asked for {shape.nodes} nodes)")
+        raise NotOffered(f"PBS has no dry run (asked for {counted(shape.nodes, 'node')})")
 
     def read_probe(self, output: Output) -> Probe:
         raise NotOffered(f"PBS has no dry run (given {len(output.stdout)} characters)")

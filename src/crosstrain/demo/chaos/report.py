@@ -15,6 +15,7 @@ from crosstrain.demo.chaos.play import Played
 from crosstrain.demo.chaos.prepare import Wishes
 from crosstrain.demo.report import audit_sentences
 from crosstrain.demo.windows_proof import WindowsProof, prove_run
+from crosstrain.domain.plural import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def problems(played: Played, findings: Findings) -> list[str]:
     found = [*played.problems, *findings.audit.problems, *windows.problems]
     if windows.lost or windows.duplicated:
         found.append(
-            f"of {windows.merged} windows in the ledger {windows.lost} are lost, {windows.duplicated} duplicated"
+            f"of {counted(windows.merged, 'window')} in the ledger {windows.lost} are lost, {windows.duplicated} duplicated"
         )
     if findings.audit.generations < 2:
         found.append("no progress: no generation was made from contributions")
@@ -89,7 +90,8 @@ def document(wishes: Wishes, played: Played, findings: Findings, wall_s: float) 
 def story(wishes: Wishes) -> list[str]:
     """The plan for people."""
     head = (
-        f"seed {wishes.seed}: {len(wishes.plan)} faults in {wishes.seconds:.0f} s, a lease lives {wishes.tempo.ttl:g} s"
+        f"seed {wishes.seed}: {counted(len(wishes.plan), 'fault')} in {wishes.seconds:.0f} s, "
+        f"a lease lives {wishes.tempo.ttl:g} s"
     )
     return [head, *(f"{fault.at_s:6.1f} s  {fault.sentence}" for fault in wishes.plan)]
 
@@ -102,7 +104,8 @@ def tell(console: Console, wishes: Wishes, played: Played, findings: Findings, k
     if findings.audit.ok:
         lines += audit_sentences(findings.audit)
     lines.append(
-        f"windows, by the logs of the ranks: {windows.merged} merged in {played.status.epoch + 1} epochs, {windows.lost} "
+        f"windows, by the logs of the ranks: {windows.merged} merged "
+        f"in {counted(played.status.epoch + 1, 'epoch')}, {windows.lost} "
         f"lost, {windows.duplicated} duplicated"
     )
     verdict = "something is WRONG" if wrong else "nothing was lost, nothing counted twice"
