@@ -29,6 +29,7 @@ def plan(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a timeline: .png, .svg or .pdf; needs the extra `plot`.")
     ] = None,
+    why: Annotated[bool, typer.Option("--why", help="Show all reasons, and what was not chosen.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which jobs to submit where, when the run would be done, and why. With --watch --json: one document a line."""
@@ -47,7 +48,7 @@ def plan(
         if as_json:
             typer.echo(reply.model_dump_json())
         else:
-            console.print(plan_view(reply))
+            console.print(plan_view(reply, why))
 
     show(client.get("placement/plan", PlanReply, 30.0))
     while watch:
@@ -57,18 +58,23 @@ def plan(
         show(client.get("placement/plan", PlanReply, 3600.0))
 
 
-def waits(run: RunFile = None, url: Url = None, as_json: AsJson = False) -> None:
+def waits(
+    run: RunFile = None,
+    url: Url = None,
+    why: Annotated[bool, typer.Option("--why", help="Show what each forecast was made from.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show the forecast wait of every shape at every site, as bands, with the record of past error."""
     from rich.console import Console
 
-    from crosstrain.dashboard.placement import waits_view
+    from crosstrain.dashboard.waits import waits_view
     from crosstrain.wire.placement import WaitsReply
 
     reply = _client("waits", run, url).get("placement/waits", WaitsReply, 30.0)
     if as_json:
         typer.echo(reply.model_dump_json())
     else:
-        Console().print(waits_view(reply))
+        Console().print(waits_view(reply, why))
 
 
 def _client(command: str, run: Path | None, url: str | None) -> ControlClient:

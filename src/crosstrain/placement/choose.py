@@ -191,9 +191,11 @@ def _describe(run: str, search: _Search, tried: Mapping[int, Sequence[_Choice]],
         entry = _entry(run, search, index, chosen[index], depths[index], played[index], usual)
         regrets = _shapes(search, tried[index], chosen, index, base)
         passes, why = shares.get(index, (None, ""))
+        short = "" if entry.role is Role.OUT else f"{entry.summary}; {explain.shape_in_short(regrets)}"
         entries.append(
             replace(
                 entry,
+                summary=short,
                 shape_reason=explain.shape(chosen[index].option, regrets),
                 alternatives=regrets,
                 accumulation=passes if entry.role is not Role.OUT else None,
@@ -224,14 +226,16 @@ def _entry(
     keep, pending = _names(site), sum(job.state is JobState.PENDING for job in site.jobs)
     if (early > usual and not site.jobs) or choice.option.tokens_per_s <= 0:
         why = explain.too_late(early, usual, choice.option.tokens_per_s)
-        return SitePlan(site.name, Role.OUT, why, keep=_names(site))
+        return SitePlan(site.name, Role.OUT, why, keep=_names(site), note=site.note)
     role = Role.MEMBER if chance >= 0.5 else Role.RESERVE
     wanted = max(1, depth) if not site.jobs else depth
     count = max(0, min(wanted - pending, site.max_queued - len(site.jobs)))
     return SitePlan(
         site=site.name,
         role=role,
-        reason=explain.role(role, chance, site),
+        summary=explain.role_in_short(role, chance),
+        reason=explain.role(role, chance),
+        note=site.note,
         shape=choice.option.shape,
         depth=depth,
         depth_reason=explain.depth(depth, played, usual, deepest(site)),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from crosstrain.domain.plural import counted
 from crosstrain.placement.chain import Curve
 from crosstrain.placement.offer import Option, SiteOffer
 from crosstrain.placement.plan import Alternative, Finish, Role, mean
@@ -13,6 +14,10 @@ from crosstrain.placement.shape import HOUR_S
 
 if TYPE_CHECKING:
     from crosstrain.placement.plan import SitePlan
+
+
+NOTICED_S = 60.0
+"""Finishes that differ by less are the same to a person."""
 
 
 def hours(seconds: float) -> str:
@@ -24,6 +29,11 @@ def hours(seconds: float) -> str:
     return f"{seconds / HOUR_S:.1f} h" if abs(seconds) >= HOUR_S else f"{seconds / 60:.0f} min"
 
 
+def speed(tokens_per_s: float) -> str:
+    """Tokens per second for people."""
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 10 else f"{tokens_per_s:.2g}"
+
+
 def nothing_fits(site: SiteOffer) -> str:
     """Why a site without options is left out."""
     return f"no shape can be submitted at {site.name}: {site.note or 'none is within its limits'}"
@@ -33,21 +43,42 @@ NOTHING_LEFT = "nothing is left to train"
 """Why no job is submitted for a run that is done."""
 
 
-def too_late(early_s: float, finish_s: float, speed: float) -> str:
+def too_late(early_s: float, finish_s: float, tokens_per_s: float) -> str:
     """Why a site is left out whose queue is too long."""
-    if speed <= 0:
+    if tokens_per_s <= 0:
         return "its jobs would train nothing: their speed is 0 tokens/s"
     if not isfinite(early_s):
         return "no job of it would train before its award or its walltime is over"
     return f"even the luckiest tenth of its starts ({hours(early_s)}) comes after the run is done ({hours(finish_s)})"
 
 
-def role(which: Role, chance: float, site: SiteOffer) -> str:
+def role(which: Role, chance: float) -> str:
     """Why a site takes part."""
-    note = f"; {site.note}" if site.note else ""
     if which is Role.MEMBER:
-        return f"it begins before the run is done with probability {100 * chance:.0f} %{note}"
-    return f"it begins in time only with probability {100 * chance:.0f} %, but a job that waits costs nothing{note}"
+        return f"it begins before the run is done with probability {100 * chance:.0f} %"
+    return f"it begins in time only with probability {100 * chance:.0f} %, but a job that waits costs nothing"
+
+
+def role_in_short(which: Role, chance: float) -> str:
+    """The same in a few words."""
+    early = f"{100 * chance:.0f} %"
+    return (
+        f"{early} chance to start in time"
+        if which is Role.MEMBER
+        else f"only {early} chance to start in time, but waiting is free"
+    )
+
+
+def shape_in_short(others: Sequence[Alternative]) -> str:
+    """What the best other shape would change, in a few words."""
+    if not others:
+        return "its only shape"
+    best = others[0]
+    if not isfinite(best.later_s):
+        return f"never done with {best.what}"
+    if abs(best.later_s) < NOTICED_S:
+        return f"done as early with {best.what}"
+    return f"done {hours(abs(best.later_s))} {'later' if best.later_s > 0 else 'earlier'} with {best.what}"
 
 
 def shape(option: Option, others: Sequence[Alternative]) -> str:
@@ -55,12 +86,12 @@ def shape(option: Option, others: Sequence[Alternative]) -> str:
     low, high = option.forecast.band(0.8)
     wait = (
         f"it waits {hours(option.forecast.quantile(0.5))} (80 % between {hours(low)} and {hours(high)}) and trains "
-        f"{option.tokens_per_s:,.0f} tokens/s"
+        f"{speed(option.tokens_per_s)} tokens/s"
     )
     if not others:
         return f"{wait}; it is the only one"
     best = others[0]
-    if -60 < best.later_s <= 0:
+    if -NOTICED_S < best.later_s <= 0:
         return f"{wait}; with {best.what} the run would be done as early"
     if best.later_s <= 0:
         return f"{wait}; kept from the plan before, {best.what} would gain only {hours(-best.later_s)}"
@@ -82,7 +113,10 @@ def depth(queued: int, played: Sequence[Curve], finish_s: float, most: int) -> s
 def accumulation(passes: int, option: Option, wanted: int, share: float) -> str:
     """Why a site accumulates so many passes."""
     windows = passes * option.windows_per_pass
-    return f"{passes} x {option.windows_per_pass} = {windows} of {wanted} windows a step, for {100 * share:.0f} % of the speed"
+    return (
+        f"{passes} x {option.windows_per_pass} = {windows} of {counted(wanted, 'window')} a step, "
+        f"for {100 * share:.0f} % of the speed"
+    )
 
 
 def finish(when: Finish, sites: Sequence[SitePlan]) -> str:

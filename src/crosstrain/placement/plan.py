@@ -55,7 +55,9 @@ class SitePlan:
     Attributes:
         site: its name.
         role: whether it takes part.
+        summary: the role and the shape in one short sentence.
         reason: one sentence on the role.
+        note: what could not be seen of the site, or is assumed; may be empty.
         shape: of jobs to come; None where nothing is submitted.
         shape_reason: why this shape.
         depth: jobs queued ahead of the running one.
@@ -89,6 +91,8 @@ class SitePlan:
     jobs: float = 0.0
     node_hours: float = 0.0
     alternatives: tuple[Alternative, ...] = ()
+    summary: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,9 @@ def _site(entry: SitePlan, heard_age_ms: int | None) -> wire.SitePlanBody:
     return wire.SitePlanBody(
         site=entry.site,
         role=entry.role.value,
+        summary=entry.summary or entry.reason,
         reason=entry.reason,
+        note=entry.note,
         shape=None if entry.shape is None else _body(entry.shape),
         shape_reason=entry.shape_reason,
         depth=entry.depth,

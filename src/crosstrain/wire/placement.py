@@ -110,7 +110,11 @@ class SitePlanBody(Message):
 
     site: Name
     role: Literal["member", "reserve", "out"]
+    summary: str
+    """Role and shape in one short sentence."""
     reason: str
+    note: str
+    """What could not be seen of the site, or is assumed."""
     shape: ShapeBody | None
     shape_reason: str
     depth: int
