@@ -83,6 +83,23 @@ def test_request_pauses_grow_to_their_limit_and_end_at_the_deadline() -> None:
     assert set(troubles) == {"ConnectTimeout: slow"}
 
 
+@pytest.mark.parametrize(
+    ("response", "said", "hint"),
+    [
+        (httpx.Response(500), "HTTP 500 Internal Server Error: the coordinator failed at it", "see its log"),
+        (httpx.Response(502), "HTTP 502 Bad Gateway", "a proxy answers"),
+        (httpx.Response(503), "HTTP 503 Service Unavailable", "try again later"),
+    ],
+)
+def test_an_answer_that_is_none_is_not_taken_for_a_wrong_address(
+    response: httpx.Response, said: str, hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"), pytest.raises(Unreachable, match="did not answer within 100 s") as caught:
+        ask(client(ManualClock(), script(response)), 100.0)
+    assert said in caught.value.message and hint in caught.value.hint and "HTTPS_PROXY" not in caught.value.hint
+    assert "trying again" in caplog.text and said in caplog.text
+
+
 def test_request_ends_at_once_when_the_process_is_to_stop() -> None:
     control = client(ManualClock(), script(httpx.ConnectError("")), lambda _seconds: True)
     with pytest.raises(Unreachable, match=r"\(ConnectError\)"):

@@ -30,6 +30,16 @@ FIRST_RETRY_S = timeouts.FIRST_RETRY_S
 LONGEST_RETRY_S = timeouts.LONGEST_RETRY_S
 RETRIED_STATUS = frozenset({429, 500, 502, 503, 504, 507})
 """Answers that another attempt may change; 507 is a coordinator whose disk is full and that waits for room."""
+FAILED = "the coordinator failed at it, and its log says why"
+_NO_ANSWER = "is it running, is the address right, does this machine need HTTPS_PROXY?"
+_PROXY = "a proxy answers, the coordinator behind it does not: is it running?"
+_HINTS = {
+    500: "the coordinator runs, but failed: see its log, which is the standard error of `crosstrain coordinator`; "
+    "nothing is lost, the request may be made again",
+    502: _PROXY,
+    504: _PROXY,
+}
+_BUSY = "the coordinator runs and says what it waits for; try again later"
 
 
 class ControlClient:
@@ -84,6 +94,7 @@ class ControlClient:
         started = self._clock.perf()
         pause = FIRST_RETRY_S
         while True:
+            hint = _NO_ANSWER
             sent = self._clock.perf()
             try:
                 response = send(self._addresses.http, self._limit(deadline_s - (sent - started)))
@@ -99,13 +110,14 @@ class ControlClient:
                     self._addresses.answered()
                     return _decode(response, reply)
                 self._fail(trouble_of(response))
+                hint = _HINTS.get(response.status_code, _BUSY)
             if not self._addresses.turn():
                 continue
             left = deadline_s - (self._clock.perf() - started)
             if left <= 0 or self._wait(min(left, pause * (0.5 + self._jitter()))):
                 raise Unreachable(
                     f"The coordinator at {self._addresses} did not answer within {deadline_s:.0f} s ({self.trouble}).",
-                    "is it running, is the address right, does this machine need HTTPS_PROXY?",
+                    hint,
                 )
             pause = min(LONGEST_RETRY_S, 2 * pause)
 
@@ -118,7 +130,7 @@ class ControlClient:
     def _fail(self, trouble: str) -> None:
         """Notes why an attempt failed, and logs what is new, so that a wait of hours has a reason."""
         if trouble != self.trouble:
-            log.info("no answer from %s yet: %s", self._addresses, trouble)
+            log.info("no answer from %s yet, trying again: %s", self._addresses, trouble)
         self.trouble = trouble
 
 
@@ -146,7 +158,7 @@ def trouble(status: int, reason: str, body: bytes) -> str:
     try:
         detail = messages.Problem.model_validate_json(body).detail
     except ValidationError:
-        detail = ""
+        detail = FAILED if status == 500 else ""
     return f"HTTP {status} {reason}" + (f": {detail}" if detail else "")
 
 
