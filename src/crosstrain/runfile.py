@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
-from crosstrain.config import load_run
+from crosstrain.config import RunConfig, load_run
 from crosstrain.corpus.manifest import Manifest
+from crosstrain.doctor.examine import USUAL_ROUND_S, USUAL_RTT_S, circumstances, settings_of
+from crosstrain.domain.timeouts import derive
 from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.storage.durable import disk_faults
+
+LINK = 12.5e6
+"""Bytes per second of the way to the coordinator that a fresh run file is written for: 100 Mbit/s."""
+
+RANKS = "ranks = 1               # processes, one per accelerator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +94,33 @@ def write_run_file(
     """
     if path.exists():
         raise UsageError(f"{path} exists already.", "choose another --out, or remove it")
-    text = run_file(name, RECIPES[size], corpus, manifest, local or Local())
+    recipe = RECIPES[size]
+    text = run_file(name, recipe, corpus, manifest, local or Local())
+    if local is None:
+        text = run_file(name, recipe, corpus, manifest, patient(RunConfig.model_validate(tomllib.loads(text))))
     try:
         with disk_faults(path):
             path.write_text(text, encoding="utf-8")
     except FileNotFoundError:
         raise EnvironmentFault(f"The directory {path.parent} does not exist.", "make it first") from None
     load_run(path)
+
+
+def patient(config: RunConfig) -> Local:
+    """A real run whose durations hold for rounds of half an hour over `LINK`: what is longer than the default is written.
+    `crosstrain doctor` measures the real link."""
+    table = derive(circumstances(config, USUAL_ROUND_S, LINK, USUAL_RTT_S))
+    given = settings_of(config, table)
+    longer: dict[str, list[str]] = {"round": [], "lease": [], "site": []}
+    for row in table:
+        section, _, key = row.key.partition(".")
+        if row.key and row.seconds > given[row.key]:
+            longer[section].append(f"{key} = {10 * ceil(row.seconds / 10)}   # {row.rule}; see `crosstrain doctor`")
+    return Local(
+        outer_round="\n".join(longer["round"]),
+        lease="\n".join(longer["lease"]),
+        site="\n".join([RANKS, *longer["site"]]),
+    )
 
 
 def run_file(name: str, recipe: Recipe, corpus: Path, manifest: Manifest, local: Local) -> str:
@@ -143,7 +172,7 @@ port = {local.port}
 url = {json.dumps(local.url)}
 dir = "sites"
 micro_batch = {local.micro_batch}         # windows of one forward pass on one rank
-{local.site or "ranks = 1               # processes, one per accelerator"}
+{local.site or RANKS}
 """
     ]
     if local.outer_round:

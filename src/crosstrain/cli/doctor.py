@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,7 +68,7 @@ def doctor(
     )
     report = examine(question, os.environ, SystemClock())
     given = settings_of(config, report.timeouts) if config else {}
-    report = type(report)((*report.findings, *judge_settings(report.timeouts, given)), report.choice, report.timeouts)
+    report = replace(report, findings=(*report.findings, *judge_settings(report.least, given)))
     if as_json:
         typer.echo(json.dumps(document_of(report, given)))
     else:

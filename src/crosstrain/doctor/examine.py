@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from crosstrain.wire.mailbox import mailbox_of
 
 USUAL_ROUND_S = 1800.0
 """Assumed of an inner phase: half an hour."""
+USUAL_RTT_S = 0.1
 CHECKPOINT_RATE = 200e6
 """Bytes per second at which a shared file system is assumed to take a checkpoint."""
 
@@ -51,9 +53,17 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """What was found.
+
+    Attributes:
+        timeouts: derived for this run and this link.
+        least: what the run file's settings are held against.
+    """
+
     findings: tuple[Finding, ...]
     choice: Choice | None
     timeouts: tuple[Timeout, ...]
+    least: tuple[Timeout, ...] = ()
 
 
 def examine(question: Question, environment: Mapping[str, str], clock: Clock) -> Report:
@@ -70,7 +80,8 @@ def examine(question: Question, environment: Mapping[str, str], clock: Clock) ->
         findings.append(judge_network.judge_box(box))
     choice = choose(ways, box)
     best = next((way for way in ways if way.good), None)
-    return Report(tuple(findings), choice, _timeouts(question, best))
+    found = _found(question, best)
+    return Report(tuple(findings), choice, derive(found) if found else (), least(found) if found else ())
 
 
 def _ways(url: str, silent_s: float, clock: Clock, findings: list[Finding]) -> list[Seen]:
@@ -121,25 +132,38 @@ def _disks(question: Question) -> list[Finding]:
     return found
 
 
-def _timeouts(question: Question, best: Seen | None) -> tuple[Timeout, ...]:
-    config = question.config
-    if config is None:
-        return ()
+def circumstances(config: RunConfig, round_s: float, rate: float | None, rtt_s: float) -> Circumstances:
+    """What the timeouts of a run follow from.
+
+    Args:
+        round_s: an inner phase of the usual site.
+        rate: bytes per second of the link; None if it was not measured.
+    """
     blocks = full_phase_blocks(config.inner.steps, config.site.windows_per_step, config.data.block_windows)
-    rtt_s = best.answer.seconds if best and best.answer.seconds else 0.1
-    return derive(
-        Circumstances(
-            round_s=question.round_s,
-            block_s=question.round_s / blocks,
-            download_bytes=need.download_bytes(config),
-            upload_bytes=need.upload_bytes(config),
-            rate=best.rate if best else None,
-            rtt_s=rtt_s,
-            checkpoint_s=transfer_s(round(need.CHECKPOINT_BYTES * need.parameters(config.model)), CHECKPOINT_RATE, 0.0),
-            heartbeat_s=config.lease.heartbeat_s,
-            ttl_floor_s=config.lease.ttl_floor_s,
-        )
+    return Circumstances(
+        round_s=round_s,
+        block_s=round_s / blocks,
+        download_bytes=need.download_bytes(config),
+        upload_bytes=need.upload_bytes(config),
+        rate=rate,
+        rtt_s=rtt_s,
+        checkpoint_s=transfer_s(round(need.CHECKPOINT_BYTES * need.parameters(config.model)), CHECKPOINT_RATE, 0.0),
+        heartbeat_s=config.lease.heartbeat_s,
+        ttl_floor_s=config.lease.ttl_floor_s,
     )
+
+
+def _found(question: Question, best: Seen | None) -> Circumstances | None:
+    if question.config is None:
+        return None
+    rtt_s = best.answer.seconds if best and best.answer.seconds else USUAL_RTT_S
+    return circumstances(question.config, question.round_s, best.rate if best else None, rtt_s)
+
+
+def least(found: Circumstances) -> tuple[Timeout, ...]:
+    """What settings are held against: the table, and where the link was not measured, what is needed on any link. The table
+    assumes the slowest useful one then, of which nobody should be warned."""
+    return derive(found if found.rate is not None else replace(found, rate=inf))
 
 
 def settings_of(config: RunConfig, table: Sequence[Timeout]) -> dict[str, float]:
