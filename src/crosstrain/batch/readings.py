@@ -81,10 +81,9 @@ class Failure:
     """Why a command brought nothing.
 
     Attributes:
-        kind: machine-readable, for example ``time_limit``; the list is in docs/guides/schedulers.md.
+        kind: machine-readable, for example ``time_limit``; `batch.explanations` has them all.
         detail: the site's own words beside the standard sentence, if any.
         submission_may_exist: the request may have arrived all the same; look for the job before submitting again.
-        fix: what to do about it where there is one answer.
     """
 
     kind: str
@@ -92,7 +91,6 @@ class Failure:
     scope: Scope
     detail: str | None = None
     submission_may_exist: bool = False
-    fix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any
 
+from crosstrain.batch.explanations import explained
 from crosstrain.batch.printed import Output
 from crosstrain.batch.readings import ArrayTasks, Failure, JobRow, Listing, Retry, Submission
 from crosstrain.batch.times import Timestamp
@@ -36,16 +37,18 @@ Reader = Callable[[Output, Context], Document]
 def failure_document(failure: Failure | None) -> Document:
     """Why there is no answer; all keys null where there is one."""
     if failure is None:
-        return {"error_kind": None, "retryable": None, "scope": None, "detail": None}
-    document: Document = {
+        return {"error_kind": None, "retryable": None, "scope": None, "detail": None, "means": None, "fix": None}
+    told = explained(failure)
+    return {
         "error_kind": failure.kind,
         "retryable": _RETRYABLE[failure.retry],
         "scope": failure.scope.value,
         "detail": failure.detail,
         "back_off": failure.kind == "rate_limited",
         "submission_may_exist": failure.submission_may_exist,
+        "means": told.means,
+        "fix": told.fix,
     }
-    return document | ({"fix": failure.fix} if failure.fix else {})
 
 
 def when(name: str, moment: Timestamp | None) -> Document:

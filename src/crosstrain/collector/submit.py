@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from crosstrain.batch.explanations import explained
 from crosstrain.batch.job import Job
-from crosstrain.batch.readings import Failure, Outcome, Retry
+from crosstrain.batch.readings import Failure, Outcome
 from crosstrain.collector import budget
 from crosstrain.collector.difference import Allowed, Difference, Refusal, difference
 from crosstrain.collector.eligible import most_queued, why_not
@@ -165,14 +166,7 @@ def _submit(post: Post, progress: _Progress, item: ItemBody, job: Job, after: En
 
 
 def _not_taken(item: ItemBody, failure: Failure, others: tuple[ItemBody, ...]) -> tuple[Refusal, ...]:
-    fix = (
-        failure.fix
-        or {
-            Retry.LATER: "submit again later",
-            Retry.MAYBE: "see what the scheduler says, and submit again later",
-            Retry.NEVER: "correct the shapes, account or options of `batch`",
-        }[failure.retry]
-    )
+    fix = explained(failure).fix
     first = Refusal(item, failure.kind, said(failure), fix)
     rest = (Refusal(each, "chained", f"it comes after {item.name}", fix) for each in others)
     return (first, *rest)

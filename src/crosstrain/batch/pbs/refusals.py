@@ -49,6 +49,8 @@ _SENTENCES: tuple[tuple[str, str, Retry, Scope], ...] = (
     ("command not found", "no_program", _N, Scope.SITE),
 )  # fmt: skip
 
+KINDS = frozenset(kind for _, kind, _, _ in _SENTENCES)
+"""All that a sentence stands for; what they mean: `batch.explanations`."""
 _UNREACHABLE = frozenset({"controller_unreachable", "controller_timeout", "timed_out", "no_program"})
 _JOB = re.compile(r"(\d+(?:\[\])?(?:\.[A-Za-z][\w.-]*)?)")
 _CLIENT = re.compile(r"^\s*(?:qsub|qstat|qdel|pbs_iff)[\w.-]*: *(.*)$", re.IGNORECASE)

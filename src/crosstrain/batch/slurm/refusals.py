@@ -119,6 +119,8 @@ _SENTENCES: tuple[tuple[str, str, Retry, Scope], ...] = (
     ("command not found", "no_program", _N, _SITE),
 )  # fmt: skip
 
+KINDS = frozenset(kind for _, kind, _, _ in _SENTENCES)
+"""All that a sentence stands for; what they mean: `batch.explanations`."""
 UNREACHABLE = frozenset(
     {
         "controller_unreachable", "controller_timeout", "rate_limited", "try_again", "cluster_unreachable", "no_config",
@@ -129,9 +131,6 @@ UNREACHABLE = frozenset(
 """Kinds that say that nobody decided on the request."""
 
 _LOST_ANSWER = frozenset({"controller_timeout", "timed_out"})
-_ENVIRONMENT_FIX = (
-    "start the nested command with all SLURM_*, SBATCH_*, SRUN_*, SALLOC_* removed, except SLURM_CONF and SLURM_JWT"
-)
 _REASON = re.compile(r"(?:assoc|qos|partition)\w+|max\w+limit|jobheld\w+", re.IGNORECASE)
 """A limit's name alone on its line, as Slurm prints it before the general sentence."""
 _NAMED_LIMIT = re.compile(r"\b(?:assoc|qos)(?:max|min|grp)\w+", re.IGNORECASE)
@@ -142,13 +141,7 @@ def failure_in(text: str) -> Failure | None:
     lower = text.lower()
     for sentence, kind, retry, scope in _SENTENCES:
         if sentence in lower:
-            return Failure(
-                kind,
-                retry,
-                scope,
-                submission_may_exist=kind in _LOST_ANSWER,
-                fix=_ENVIRONMENT_FIX if kind == "environment" else None,
-            )
+            return Failure(kind, retry, scope, submission_may_exist=kind in _LOST_ANSWER)
     return None
 
 
