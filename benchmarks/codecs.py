@@ -8,6 +8,9 @@ blocks a site gets in a round depends on the clock, so that two runs differ by m
     loss_over_bf16  against the bf16 arm of the same seed, in percent     (bars: int8 0.5, int4 with error feedback 1)
     bytes_per_round what the sites upload in a round
     error           of a single delta, relative L2 distance of what was sent from what was learnt, mean over the run
+    delta_over_packed, weights_over_packed    bytes without over bytes with `wire.compress = "planes"`, of the same files; training
+                    does not depend on it
+    ..._packs_mb_s, ..._unpacks_mb_s          megabytes of the raw file per processor second
 
 "int4 alone" is int4 without error feedback, for comparison; no run can have it. "again" is bf16 once more, which shows what is
 noise: 0 if the machine computes the same twice.
@@ -53,6 +56,8 @@ def measure(seed: int, rounds: int, names: list[str]) -> dict[str, dict[str, flo
                 "loss": loss,
                 "bytes_per_round": SITES * statistics.mean(arm.sizes),
                 "error": statistics.mean(arm.errors),
+                **arm.deltas.row("delta"),
+                **arm.weights.row("weights"),
             }
             print(f"seed {seed}, {name}: loss {loss:.4f}", file=sys.stderr, flush=True)
     for row in found.values():

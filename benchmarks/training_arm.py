@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from packing import Packing
 
 from crosstrain.assembly import RunFiles, load_corpus
 from crosstrain.config import WireSection
@@ -21,7 +22,8 @@ from crosstrain.outer.presets import hyperparameters, outer_rule
 from crosstrain.site.commands import perform
 from crosstrain.site.order import BlockOrder
 from crosstrain.site.trainer import Trainer
-from crosstrain.storage.delta_file import Codec, DeltaFile
+from crosstrain.storage.delta_file import ELEMENT_BYTES, Codec, DeltaFile
+from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.object_store import LocalObjectStore
 from crosstrain.storage.weights_file import WeightsFile
 
@@ -34,7 +36,13 @@ def never(_: PhaseProgress) -> bool:
 
 @dataclass
 class Arm:
-    """One training from generation 0, with the files of all its rounds in `directory`."""
+    """One training from generation 0, with the files of all its rounds in `directory`.
+
+    Attributes:
+        sizes: bytes of each delta.
+        errors: of each delta, relative.
+        deltas, weights: what packing makes of the deltas, and of what sites download.
+    """
 
     trainer: Trainer
     files: RunFiles
@@ -43,6 +51,8 @@ class Arm:
     feedback: bool
     sizes: list[int] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
+    deltas: Packing = field(default_factory=Packing)
+    weights: Packing = field(default_factory=Packing)
 
     def __post_init__(self) -> None:
         config, manifest = self.files.config, load_corpus(self.files)
@@ -67,7 +77,9 @@ class Arm:
             hyper = hyperparameters(rule, record.global_step, config.total_steps, SITES)
             wire = WireSection(weights=config.wire.weights, delta=self.codec)
             recipe = publisher.Recipe(record, deltas, tokens, hyper, wire)
-            paths = publisher.merge(self._objects, recipe, self.directory / "work")
+            opened = Deltas(self._objects, self.codec, "none", self.directory / "scratch")
+            paths = publisher.merge(self._objects, opened, recipe, self.directory / "work")
+            self.weights.add(paths["weights"], 2)
             record = self._next(record, {name: self._objects.adopt(path) for name, path in paths.items()}, tokens)
         self.trainer.load(self._objects.path(record.weights), record.number)
         nll, counted = self.trainer.evaluate(config.heldout.windows)
@@ -105,6 +117,7 @@ class Arm:
         perform(self.trainer, command, never, True)
         self.sizes.append(path.stat().st_size)
         self.errors.append(self._error(path, base))
+        self.deltas.add(path, ELEMENT_BYTES[self.codec])
         return self._objects.adopt(path), result.tokens
 
     def _plan(self, record: GenerationRecord) -> PhasePlan:

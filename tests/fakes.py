@@ -33,8 +33,10 @@ from crosstrain.domain.ids import Digest, Instant
 from crosstrain.domain.permutation import epoch_order
 from crosstrain.domain.phase import digest_windows, sum_windows, window_numbers
 from crosstrain.storage import ledger_store, run_store
+from crosstrain.storage.byte_planes import pack
 from crosstrain.storage.database import Database, open_sqlite
-from crosstrain.storage.delta_file import Codec, DeltaWriter
+from crosstrain.storage.delta_file import ELEMENT_BYTES, Codec, DeltaWriter
+from crosstrain.storage.deltas import Compress
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
 from crosstrain.wire import messages
@@ -125,13 +127,15 @@ def weights_bytes(tensors: Weights, directory: Path, dtype: DType = "F32") -> by
     return data
 
 
-def delta_bytes(tensors: Weights, directory: Path, codec: Codec) -> bytes:
-    """The bytes of a delta's file."""
+def delta_bytes(tensors: Weights, directory: Path, codec: Codec, compress: Compress = "none") -> bytes:
+    """The bytes of a delta as it travels."""
     path = directory / "delta.safetensors"
     model = [Entry(name, "F32", array.shape) for name, array in tensors.items()]
     with DeltaWriter(path, model, codec) as writer:
         for name, array in tensors.items():
             writer.append(name, np.asarray(array, np.float32).reshape(-1))
+    if compress == "planes":
+        pack(path, path, ELEMENT_BYTES[codec])
     data = path.read_bytes()
     path.unlink()
     return data
@@ -265,7 +269,8 @@ class World:
 
     def put_delta(self, tensors: Weights) -> Digest:
         """A delta in the run's codec."""
-        return self.put(delta_bytes(tensors, self.directory, self.config.wire.delta))
+        wire = self.config.wire
+        return self.put(delta_bytes(tensors, self.directory, wire.delta, wire.compress))
 
     def site(self, name: str, **fields: Any) -> SiteDriver:
         """A registered site."""

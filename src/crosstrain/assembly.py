@@ -40,6 +40,7 @@ from crosstrain.site.spool import Spool
 from crosstrain.site.trainer_link import TrainerLink
 from crosstrain.storage import ledger_store, run_store
 from crosstrain.storage.database import Database, open_sqlite
+from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.durable import make_directory
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore
 from crosstrain.storage.postgres import PostgresTermLock, open_postgres, postgres_engine
@@ -182,6 +183,7 @@ def begin_service(
         clock,
         database,
         objects,
+        Deltas(objects, config.wire.delta, config.wire.compress, mine / "deltas"),
         mine,
         corpus,
         identity.seq_len,

@@ -159,6 +159,8 @@ class WireSection(Section):
     """What sites download; the coordinator's own weights are float32."""
     delta: Literal["bf16", "fp32", "int8", "int4"] = "bf16"
     """What sites upload: int8 is half of bf16, int4 a quarter; what their rounding leaves over goes into the next delta."""
+    compress: Literal["none", "planes"] = "none"
+    """`planes`: what sites upload is packed without loss: bytes of equal significance together, then zstd."""
 
 
 class HeldoutSection(Section):

@@ -13,6 +13,7 @@ from crosstrain.domain.generation import GenerationRecord
 from crosstrain.domain.ids import Digest, Generation, Instant
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.storage.delta_file import Codec, DeltaWriter
+from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.object_store import LocalObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
 
@@ -52,7 +53,8 @@ def test_pages_that_were_read_do_not_stay_in_memory(fast_tmp: Path) -> None:
     hyper, wire = OuterHyperparameters(0.5, 0.5), WireSection()
     Path("/proc/self/clear_refs").write_text("5")
     before = resident_mib("VmRSS")
-    paths = publisher.merge(store, publisher.Recipe(parent, deltas, (3, 1), hyper, wire), fast_tmp / "work")
+    opened = Deltas(store, wire.delta, wire.compress, fast_tmp / "scratch")
+    paths = publisher.merge(store, opened, publisher.Recipe(parent, deltas, (3, 1), hyper, wire), fast_tmp / "work")
     taken = resident_mib("VmHWM") - before
     read_mib = PARAMS * 12 >> 20
     assert taken < 85, f"the merge took {taken} MiB to read {read_mib}"

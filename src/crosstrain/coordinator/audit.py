@@ -34,6 +34,7 @@ from crosstrain.errors import CrosstrainError
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.storage import lease_store, ledger_store, retention_store, run_store, site_store
 from crosstrain.storage.database import Database
+from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.object_store import ObjectStore, digest_file
 from crosstrain.storage.prepared import Row
 
@@ -326,7 +327,8 @@ def _replay_problems(story: _Story, objects: ObjectStore, lost: frozenset[int]) 
         recipe = story.recipe(record)
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                paths = publisher.merge(objects, recipe, Path(scratch))
+                deltas = Deltas(objects, recipe.wire.delta, recipe.wire.compress, Path(scratch) / "deltas")
+                paths = publisher.merge(objects, deltas, recipe, Path(scratch))
             except CrosstrainError as error:
                 yield f"generation {record.number} cannot be recomputed: {error.message}"
                 continue

@@ -15,7 +15,6 @@ from crosstrain.domain.ledger import contribute
 from crosstrain.errors import IntegrityError, Refused
 from crosstrain.outer.delta import DeltaSummary, summarize_delta
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
-from crosstrain.storage.delta_file import DeltaFile
 from crosstrain.storage.weights_file import WeightsFile
 from crosstrain.wire import messages
 
@@ -59,6 +58,8 @@ def accept(
             limit = service.config.round.norm_limit
             judgement = judge_delta(summary.norm, summary.finite, history, limit)
         _record(service, connection, claim, lease, judgement, summary, request.seconds, now)
+    if not judgement.accepted:
+        service.deltas.forget(claim.delta)
     service.wake.set()
     return messages.ContributionReply(accepted=judgement.accepted, kind=judgement.kind, reason=judgement.reason)
 
@@ -145,20 +146,28 @@ def _look_at_delta(service: Service, claim: Contribution, base: Digest) -> Delta
     """
     _require_blob(service, claim.delta)
     try:
-        with (
-            DeltaFile(service.objects.path(claim.delta), service.config.wire.delta) as delta,
-            WeightsFile(service.objects.path(base)) as weights,
-        ):
-            difference = delta.difference(weights.entries)
-            if difference:
-                raise Refused(
-                    f"The delta does not fit the model: {difference}.",
-                    "the site trains another model, or sends another codec; check `model` and `wire.delta` in RUN.toml",
-                    kind="wrong-model",
-                )
-            return summarize_delta(delta.pieces())
+        return _summary(service, claim, base)
     except IntegrityError as error:
+        service.deltas.forget(claim.delta)
         raise Refused(f"The delta cannot be read: {error.message}", error.hint, kind="wrong-file") from error
+    except Refused:
+        service.deltas.forget(claim.delta)
+        raise
+
+
+def _summary(service: Service, claim: Contribution, base: Digest) -> DeltaSummary:
+    with (
+        WeightsFile(service.objects.path(base)) as weights,
+        service.deltas.open(claim.delta, weights.entries) as delta,
+    ):
+        difference = delta.difference(weights.entries)
+        if difference:
+            raise Refused(
+                f"The delta does not fit the model: {difference}.",
+                "the site trains another model, or sends another codec; check `model` and `wire.delta` in RUN.toml",
+                kind="wrong-model",
+            )
+        return summarize_delta(delta.pieces())
 
 
 def _require_blob(service: Service, delta: Digest) -> None:

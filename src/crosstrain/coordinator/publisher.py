@@ -29,7 +29,7 @@ from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.outer.presets import hyperparameters
 from crosstrain.outer.weighted_merge import Merged, Workspace, merge_tensor, weigh
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
-from crosstrain.storage.delta_file import DeltaFile
+from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.object_store import ObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
 
@@ -71,7 +71,7 @@ def recipe_of(
     )
 
 
-def merge(objects: ObjectStore, recipe: Recipe, work: Path) -> dict[str, Path]:
+def merge(objects: ObjectStore, deltas: Deltas, recipe: Recipe, work: Path) -> dict[str, Path]:
     """Makes the files of a generation in `work`: `master`, `momentum`, and `weights` unless that is the master.
 
     Memory is one workspace and the pages of `_RELEASED` elements, whatever the model's size and the number of deltas.
@@ -80,12 +80,12 @@ def merge(objects: ObjectStore, recipe: Recipe, work: Path) -> dict[str, Path]:
     names = ("master", "momentum") if recipe.wire.weights == "fp32" else ("master", "momentum", "weights")
     paths = {name: work / f"{name}.safetensors" for name in names}
     with ExitStack() as stack:
-        inputs = stack.enter_context(_Inputs(objects, recipe))
+        inputs = stack.enter_context(_Inputs(objects, deltas, recipe))
         out = stack.enter_context(_Outputs(paths, inputs.master))
         weighting, workspace, since = weigh(recipe.tokens), Workspace(_CHUNK), 0
         for entry in inputs.master.entries:
-            weights, momentum, deltas = inputs.tensors(entry.name)
-            for part in merge_tensor(weights, momentum, deltas, weighting, recipe.hyper, workspace):
+            weights, momentum, changes = inputs.tensors(entry.name)
+            for part in merge_tensor(weights, momentum, changes, weighting, recipe.hyper, workspace):
                 out.append(entry.name, part)
                 since += part.weights.size
                 if since >= _RELEASED:
@@ -97,15 +97,13 @@ def merge(objects: ObjectStore, recipe: Recipe, work: Path) -> dict[str, Path]:
 class _Inputs(ExitStack):
     """The mapped files that a generation is made from."""
 
-    def __init__(self, objects: ObjectStore, recipe: Recipe) -> None:
+    def __init__(self, objects: ObjectStore, deltas: Deltas, recipe: Recipe) -> None:
         super().__init__()
         parent = recipe.parent
         with ExitStack() as opened:  # closes those before one that cannot be opened
             self.master = opened.enter_context(WeightsFile(objects.path(parent.master)))
             self._momentum = parent.momentum and opened.enter_context(WeightsFile(objects.path(parent.momentum)))
-            self._deltas = [
-                opened.enter_context(DeltaFile(objects.path(delta), recipe.wire.delta)) for delta in recipe.deltas
-            ]
+            self._deltas = [opened.enter_context(deltas.open(delta, self.master.entries)) for delta in recipe.deltas]
             self.push(opened.pop_all())
 
     def tensors(self, name: str) -> tuple[Array, Array | None, list[Delta]]:
@@ -170,7 +168,8 @@ def publish_initial(service: Service, weights: Digest, now: Instant) -> Generati
 def publish(service: Service, parent: GenerationRecord, rows: Sequence[RowMapping], now: Instant) -> GenerationRecord:
     """Merges the accepted contributions of a closed round and publishes the next generation."""
     hyper = hyperparameters(service.outer, parent.global_step, service.config.total_steps, len(rows))
-    paths = merge(service.objects, recipe_of(parent, rows, hyper, service.config.wire), service.work)
+    recipe = recipe_of(parent, rows, hyper, service.config.wire)
+    paths = merge(service.objects, service.deltas, recipe, service.work)
     files = {name: service.objects.adopt(path) for name, path in paths.items()}
     record = GenerationRecord(
         number=Generation(parent.number + 1),
@@ -199,6 +198,7 @@ def publish(service: Service, parent: GenerationRecord, rows: Sequence[RowMappin
         text = f"generation {record.number} from {len(rows)} contributions, eta {hyper.eta:g}, beta {hyper.beta:.3g}"
         run_store.log(connection, EventKind.PUBLISHED, text, now, generation=record.number)
         _open_next(service, connection, record, now)
+    service.deltas.forget_all()
     return record
 
 

@@ -23,6 +23,7 @@ from crosstrain.domain.site import Patience, Presence
 from crosstrain.domain.verdict import Verdict
 from crosstrain.outer.presets import OuterRule
 from crosstrain.storage.database import Database
+from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.durable import HEADROOM
 from crosstrain.storage.object_store import ObjectStore
 from crosstrain.wire.messages import Fingerprint
@@ -59,6 +60,7 @@ class Service:
     """The coordinator's parts, put together by `assembly`.
 
     Attributes:
+        deltas: those in `objects`, with scratch files in `work`.
         work: directory for files that are being made, on the object store's file system.
         started_at: when this process took the run over.
         wake: set by whatever may let the round close, so that the loop looks at once.
@@ -71,6 +73,7 @@ class Service:
     clock: Clock
     database: Database
     objects: ObjectStore
+    deltas: Deltas
     work: Path
     corpus: Corpus
     seq_len: int
@@ -103,7 +106,7 @@ class Service:
         wire = self.config.wire
         parameters = self.objects.size(weights) / BYTES_PER_PARAMETER[wire.weights]
         sites = max(1, len(self.config.sites), len(self.presences.sessions))
-        need = round_bytes(parameters, wire.weights, wire.delta, sites) + HEADROOM
+        need = round_bytes(parameters, wire.weights, wire.delta, sites, wire.compress == "planes") + HEADROOM
         return may_begin(self.objects.room(), need, round_inodes(sites))
 
     @property

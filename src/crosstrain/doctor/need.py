@@ -38,16 +38,19 @@ def upload_bytes(config: RunConfig) -> int:
 
 
 def site_bytes(config: RunConfig) -> int:
-    """The most that a site's directory holds at a time: two generations, a delta, checkpoints, generation 0."""
+    """The most that a site's directory holds at a time: two generations, a delta (and packed, where it travels so),
+    checkpoints, generation 0."""
     count = parameters(config.model)
     checkpoints = KEPT_CHECKPOINTS * CHECKPOINT_BYTES * count
-    return round(2 * download_bytes(config) + upload_bytes(config) + checkpoints + BYTES_PER_PARAMETER["fp32"] * count)
+    deltas = (2 if config.wire.compress == "planes" else 1) * upload_bytes(config)
+    return round(2 * download_bytes(config) + deltas + checkpoints + BYTES_PER_PARAMETER["fp32"] * count)
 
 
 def round_bytes(config: RunConfig) -> int:
     """What one round adds at the coordinator."""
     wire = config.wire
-    return room.round_bytes(parameters(config.model), wire.weights, wire.delta, sites(config))
+    packed = wire.compress == "planes"
+    return room.round_bytes(parameters(config.model), wire.weights, wire.delta, sites(config), packed)
 
 
 def sites(config: RunConfig) -> int:

@@ -21,19 +21,22 @@ class Room:
     free_inodes: int | None
 
 
-def round_bytes(parameters: float, weights: str, delta: str, sites: int) -> int:
+def round_bytes(parameters: float, weights: str, delta: str, sites: int, packed: bool = False) -> int:
     """Bytes that a round adds: weights, momentum, the file that sites download, and a delta of each site.
 
     Args:
         weights, delta: types of `wire`.
+        packed: deltas travel packed, and are unpacked beside that until the round is merged. How much smaller they get is not
+            known before, so nothing is counted on.
     """
-    per = MASTER_BYTES + BYTES_PER_PARAMETER[weights] + sites * BYTES_PER_PARAMETER[delta]
+    per = MASTER_BYTES + BYTES_PER_PARAMETER[weights] + sites * BYTES_PER_PARAMETER[delta] * (2 if packed else 1)
     return round(parameters * per)
 
 
 def round_inodes(sites: int) -> int:
-    """Files and directories that a round makes: each blob may need a directory, each upload two files."""
-    return 4 * sites + 12
+    """Files and directories that a round makes: each blob may need a directory, each upload two files, each delta that travels
+    packed two more."""
+    return 6 * sites + 12
 
 
 def may_begin(room: Room, need_bytes: int, need_inodes: int) -> Verdict:

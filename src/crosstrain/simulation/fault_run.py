@@ -26,7 +26,8 @@ CALM_S = 2 * 3600
 """Virtual seconds after the last fault in which every run must finish."""
 NO_DIGEST = "0" * 64
 CODECS = ("int8", "bf16", "int4", "fp32")
-"""Of the deltas, in turn by seed."""
+COMPRESS = ("none", "planes")
+"""Of the deltas, in turn by seed; every codec has either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def run_config(schedule: Schedule) -> RunConfig:
                 "start_after_s": 120.0,
                 "overlap": schedule.overlap,
             },
-            "wire": {"delta": CODECS[schedule.seed % len(CODECS)]},
+            "wire": _wire(schedule.seed),
             "heldout": {"windows": 4},
             "lease": {
                 "heartbeat_s": 20.0,
@@ -185,6 +186,11 @@ def run_config(schedule: Schedule) -> RunConfig:
             "sites": sites,
         }
     )
+
+
+def _wire(seed: int) -> dict[str, str]:
+    turn, codec = divmod(seed, len(CODECS))
+    return {"delta": CODECS[codec], "compress": COMPRESS[turn % len(COMPRESS)]}
 
 
 def fingerprint(schedule: Schedule) -> Fingerprint:

@@ -7,6 +7,7 @@ Commands and answers are JSON objects, one a line:
     {"op": "run", "plan": {...}}                                    -> the fields of PhaseResult
     {"op": "export", "path": P, "base": P or null, "codec": C}      -> {"norm": x, "bytes": N}
       with "residual": {"before": P or null, "after": P}               for codecs with error feedback
+      with "compress": "planes"                                        packed, as `wire.compress` says
       with "start": P                                                  the float32 weights too, for a phase ahead
     {"op": "move", "start": P, "target": P, "work": P, "generation": G, "windows": N} -> {"nll": x, "tokens": N}
     {"op": "evaluate", "windows": N}                                -> {"nll": x, "tokens": N}
@@ -36,10 +37,14 @@ from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError,
 from crosstrain.site.move import Move
 from crosstrain.site.residual import Residual
 from crosstrain.site.trainer import Command, Position, TensorSpec, Trainer, Watch
-from crosstrain.storage.delta_file import Codec, DeltaWriter
+from crosstrain.storage.byte_planes import pack
+from crosstrain.storage.delta_file import ELEMENT_BYTES, Codec, DeltaWriter
+from crosstrain.storage.deltas import Compress
 from crosstrain.storage.weights_file import Entry, WeightsFile, WeightsWriter
 
 CODECS: tuple[Codec, ...] = get_args(Codec)
+UNPACKED = ".unpacked"
+"""Added to the name of a delta until it is packed."""
 
 _CHUNK = 1 << 18  # elements, whole blocks; bounds what an export holds beside the tensor it was given
 
@@ -67,7 +72,7 @@ def perform(trainer: Trainer, command: Command, watch: Watch, writes: bool) -> d
             return dataclasses.asdict(trainer.run(plan_from_json(plan), watch))
         case {"op": "export", "path": path, "base": base, "codec": codec}:
             files = DeltaFiles(path, base, **command.get("residual", {}))
-            answer = _export(trainer, files, codec, writes)
+            answer = _export(trainer, files, codec, writes, command.get("compress", "none"))
             if "start" in command:
                 _export(trainer, DeltaFiles(command["start"], None), "fp32", writes)
             return answer
@@ -109,16 +114,24 @@ class DeltaFiles(NamedTuple):
     after: str | None = None
 
 
-def _export(trainer: Trainer, files: DeltaFiles, codec: str, writes: bool) -> dict[str, Any]:
+def _export(
+    trainer: Trainer, files: DeltaFiles, codec: str, writes: bool, compress: Compress = "none"
+) -> dict[str, Any]:
     """Writes the weights, or what they are more than the base. The norm is of the float32 values, before they are encoded."""
     if codec not in CODECS:
         raise ValueError(f"expected a codec of {sorted(CODECS)}, found {codec}")
     if not writes:
         trainer.export(_ignore)
         return {}
-    delta = _Delta(trainer.manifest, files, codec)
+    path = Path(files.path)
+    written = path if compress == "none" else path.with_name(path.name + UNPACKED)
+    delta = _Delta(trainer.manifest, files._replace(path=str(written)), codec)
     trainer.export(delta.take)
-    return {"norm": delta.finish(), "bytes": Path(files.path).stat().st_size}
+    norm = delta.finish()
+    if compress == "planes":
+        pack(written, path, ELEMENT_BYTES[codec])
+        written.unlink()
+    return {"norm": norm, "bytes": path.stat().st_size}
 
 
 def _ignore(name: str, tensor: npt.NDArray[np.float32]) -> None:

@@ -202,6 +202,7 @@ class InnerPhase:
             path=str(self._p.spool.delta),
             base=str(self._p.spool.base(self._base)),
             codec=self._p.config.wire.delta,
+            compress=self._p.config.wire.compress,
             **self._residual_files(),
             **self._start_file(),
         )

@@ -3,7 +3,8 @@
 DIR/NAME/
   note.json                 what must survive a crash of the agent (`Note`)
   base-DIGEST.safetensors   the generation that training starts from
-  delta.safetensors         the newest delta, until it is contributed
+  delta                     the newest delta as it travels, until it is contributed
+  delta.unpacked            the same before it is packed (`wire.compress`)
   start.safetensors         the weights at which a phase ahead began, until it is moved to the next generation
   residual-1.safetensors    what the last accepted delta left out (residual.py), and what the newest one would;
   residual-2.safetensors    the note says which is which, so that it changes in one step with the fate of the delta
@@ -93,10 +94,12 @@ class Spool:
             raise EnvironmentFault(
                 f"{directory} holds the work of another run.", "choose another `site.dir`, or empty this one"
             )
+        for path in directory.glob(f"{self.delta.name}.*"):
+            path.unlink()  # what a killed session was writing
 
     @property
     def delta(self) -> Path:
-        return self.directory / "delta.safetensors"
+        return self.directory / "delta"
 
     @property
     def start(self) -> Path:

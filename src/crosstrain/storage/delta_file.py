@@ -10,7 +10,7 @@ be to the last name is refused, so nothing is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -30,12 +30,15 @@ from crosstrain.outer.encoding import (
     step_bytes,
 )
 from crosstrain.storage.weights_file import WeightsFile, WeightsWriter
-from crosstrain.storage.weights_header import Entry
+from crosstrain.storage.weights_header import Entry, header_bytes
 
 Codec = Literal["bf16", "fp32", "int8", "int4"]
 
 VERSION = "1"
 """Of the quantised codecs; another arithmetic gets another number."""
+
+ELEMENT_BYTES: Mapping[Codec, int] = {"bf16": 2, "fp32": 4, "int8": 1, "int4": 1}
+"""Of what most of a file consists of, for `byte_planes.pack`."""
 
 _PIECE = 1 << 22  # elements
 
@@ -52,6 +55,12 @@ def entries_of(model: Iterable[Entry], codec: Codec) -> tuple[Entry, ...]:
     return tuple(found)
 
 
+def file_bytes(model: Iterable[Entry], codec: Codec) -> int:
+    """Size of a delta's file."""
+    entries = entries_of(model, codec)
+    return len(header_bytes(entries, _metadata(codec))) + sum(entry.nbytes for entry in entries)
+
+
 class DeltaWriter:
     """Writes a delta tensor by tensor, as `WeightsWriter` does and with its errors.
 
@@ -63,8 +72,7 @@ class DeltaWriter:
         self._codec: Codec = codec
         tensors = tuple(model)
         self._sizes = {entry.name: entry.size for entry in tensors}
-        metadata = {"codec": codec, "codec_version": VERSION} if codec in ("int8", "int4") else {}
-        self._file = WeightsWriter(path, entries_of(tensors, codec), metadata)
+        self._file = WeightsWriter(path, entries_of(tensors, codec), _metadata(codec))
         self._scales: list[Array] = []
         self._filled = 0  # elements of the tensor being written
 
@@ -159,6 +167,10 @@ class DeltaFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _metadata(codec: Codec) -> dict[str, str]:
+    return {"codec": codec, "codec_version": VERSION} if codec in ("int8", "int4") else {}
 
 
 def _named(codec: str | None, version: str | None) -> str:
