@@ -37,6 +37,7 @@ PROBLEMS = {
     "part-too-large": "A part of an upload has more bytes than one request may have.",
     "range-not-satisfiable": "Nothing of the range that was asked for is in the blob.",
     "standby": "Another coordinator serves the run; this one waits to take over. The detail says since when and why.",
+    "refused-too-often": "Three contributions of the session in a row were refused for what they held; it gets no more work.",
     "superseded": "The session is over: a newer one of this site took over, or it left.",
     "unknown-generation": "There is no such generation.",
     "unknown-lease": "There is no such lease.",

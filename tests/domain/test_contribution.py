@@ -13,6 +13,7 @@ from crosstrain.domain.contribution import (
     Judgement,
     judge_claim,
     judge_delta,
+    may_go_on,
 )
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import Lease, LeaseState
@@ -100,3 +101,18 @@ def test_delta_norm_above_the_limit_is_refused_once_there_is_evidence() -> None:
 
 def test_delta_any_norm_is_let_in_after_zero_norms() -> None:
     assert judge_delta(5.0, True, [0.0] * 9, 10).accepted
+
+
+def test_only_what_was_trained_is_a_refusal_of_content() -> None:
+    assert judge_delta(1.0, False, [], 10).of_content
+    assert judge_delta(99.0, True, [1.0] * 9, 10).of_content
+    assert judge(replace(CLAIM, loss=math.nan)).of_content
+    assert not judge(current=4).of_content
+    assert not judge().of_content
+
+
+@pytest.mark.parametrize(("refused", "goes_on"), [(0, True), (2, True), (3, False), (4, False)])
+def test_a_session_goes_on_until_its_third_refusal_in_a_row(refused: int, goes_on: bool) -> None:
+    verdict = may_go_on(refused)
+    assert bool(verdict) == goes_on
+    assert str(refused) in verdict.reason

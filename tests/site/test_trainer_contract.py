@@ -128,6 +128,17 @@ def test_load_keeps_the_inner_state(bench: Bench) -> None:
     assert not same(weights_of(trainer), with_moments)
 
 
+def test_load_makes_the_inner_state_fresh_on_request(bench: Bench) -> None:
+    trainer = bench.trainer
+    trainer.load(bench.initial, Generation(1), fresh=True)  # of one that is fresh already
+    trainer.run(plan((8, 8), generation=1), never)
+    without_moments = weights_of(trainer)
+    trainer.load(bench.initial, Generation(1), fresh=True)
+    assert trainer.position.inner_state == "fresh"
+    trainer.run(plan((8, 8), generation=1), never)
+    assert same(weights_of(trainer), without_moments)
+
+
 def test_run_is_deterministic(bench: Bench) -> None:
     trainer = bench.trainer
     phase = plan((4, 6), (40, 7))

@@ -79,8 +79,11 @@ def _record(
     if lease.state is not LeaseState.LIVE:
         return
     if not judgement.accepted:
+        if judgement.of_content:
+            site_store.count_refusal(connection, lease.session)
         sessions.give_back(connection, lease, EventKind.REFUSED, judgement.reason, now)
         return
+    site_store.forget_refusals(connection, lease.session)
     held = ledger_store.held(connection, lease.token)
     change = contribute(held, claim.blocks, ledger_store.neighbours(connection, held, BlockState.AVAILABLE))
     ledger_store.apply(connection, change)

@@ -11,6 +11,7 @@ from crosstrain.coordinator import shedding
 from crosstrain.coordinator.service import Service
 from crosstrain.domain import outer_round, site
 from crosstrain.domain.block import BlockState
+from crosstrain.domain.contribution import may_go_on
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import Lease, LeaseState
@@ -200,13 +201,21 @@ def require_asking(connection: Connection, session: SessionId) -> Asking:
     """What the answer to an open session is decided on.
 
     Raises:
-        Refused: as `require_open_session`.
+        Refused: as `require_open_session`; or it gets no more work, because it trains what cannot be used.
     """
     found = asking(connection, session)
     if found is None:
         raise _unknown(session)
     if found.end_reason is not None:
         raise _over(session, found.site, found.end_reason)
+    verdict = may_go_on(found.refused)
+    if not verdict:
+        raise Refused(
+            f"Session {session} of {found.site} gets no more work: {verdict.reason}.",
+            "the status says why each was; look at the losses in its trainer.log, at its node, and at `inner.lr`; a new job of "
+            "the site begins afresh",
+            kind="refused-too-often",
+        )
     return found
 
 

@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from crosstrain.domain.ids import Digest, Generation, Token
 from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.domain.plural import counted
+from crosstrain.domain.verdict import Verdict
 
 MIN_NORM_HISTORY = 5
 """Accepted contributions before their median norm is evidence; below it no norm is refused."""
+OF_CONTENT = frozenset({"not-finite", "norm"})
+"""Kinds of refusal for what a site trained, whenever and on whatever lease it did."""
+MOST_REFUSALS = 3
+"""Refusals for their content that contributions of one session may get in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,11 @@ class Judgement:
     def malformed(self) -> bool:
         """The message contradicts its lease: an error of the sender, which changes nothing."""
         return self.kind.startswith("wrong-")
+
+    @property
+    def of_content(self) -> bool:
+        """Refused for what was trained: the site's next phase must not go on from it."""
+        return self.kind in OF_CONTENT
 
 
 def judge_claim(
@@ -105,6 +115,18 @@ def judge_delta(norm: float, finite: bool, history: Sequence[float], limit: floa
         if median > 0 and norm > limit * median:
             return _no("norm", f"the delta's norm {norm:.4g} is more than {limit:g} x the running median {median:.4g}")
     return Judgement(True, "accepted", f"all finite, norm {norm:.4g}")
+
+
+def may_go_on(refused: int) -> Verdict:
+    """Whether a session gets more work. Each phase after such a refusal began with the global model and a fresh inner state, so what
+    is wrong is neither and will be as wrong the next time.
+
+    Args:
+        refused: how many of its contributions were refused for their content since one was accepted.
+    """
+    if refused < MOST_REFUSALS:
+        return Verdict(True, f"{refused} of {MOST_REFUSALS} refusals in a row")
+    return Verdict(False, f"{refused} contributions of it in a row were refused for what they held")
 
 
 def _no(kind: str, reason: str) -> Judgement:

@@ -209,7 +209,10 @@ class Agent:
             self._p.blobs.download(weights, path, self._p.api.deadline_s, self._p.shows(Phase.ADOPTING))
             self._p.spool.drop_other_bases(weights)
         done = partial(self._adopted, Generation(reply.generation), weights)
-        return self._machine.command("load", done, path=str(path), generation=reply.generation)
+        fresh = (
+            self._p.spool.newest_checkpoint() is None
+        )  # there was none yet, or what it held is not to be gone on with
+        return self._machine.command("load", done, path=str(path), generation=reply.generation, fresh=fresh)
 
     def _adopted(self, generation: Generation, weights: Digest, _value: dict[str, Any]) -> Pause:
         self._holds, self._base = generation, weights

@@ -3,7 +3,7 @@
 Commands and answers are JSON objects, one a line:
 
     {"op": "initialise", "seed": N, "path": P}                      -> {"bytes": N}
-    {"op": "load", "path": P, "generation": G}                      -> {"position": {...}}
+    {"op": "load", "path": P, "generation": G, "fresh": bool}       -> {"position": {...}}
     {"op": "run", "plan": {...}}                                    -> the fields of PhaseResult
     {"op": "export", "path": P, "base": P or null, "codec": C}      -> {"norm": x, "bytes": N}
       with "residual": {"before": P or null, "after": P}               for codecs with error feedback
@@ -66,7 +66,7 @@ def perform(trainer: Trainer, command: Command, watch: Watch, writes: bool) -> d
         case {"op": "initialise", "seed": seed, "path": path}:
             return _initialise(trainer, seed, Path(path), writes)
         case {"op": "load", "path": path, "generation": generation}:
-            trainer.load(Path(path), generation)
+            trainer.load(Path(path), generation, fresh=command.get("fresh", False))
             return {"position": dataclasses.asdict(trainer.position)}
         case {"op": "run", "plan": plan}:
             return dataclasses.asdict(trainer.run(plan_from_json(plan), watch))

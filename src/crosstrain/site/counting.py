@@ -61,16 +61,16 @@ class CountingTrainer:
     def initialise(self, sink: Sink, seed: int) -> None:
         _give(np.random.default_rng(seed).standard_normal(_SIZE).astype(np.float32), sink)
 
-    def load(self, weights: Path, generation: Generation, moved: bool = False) -> None:
+    def load(self, weights: Path, generation: Generation, moved: bool = False, fresh: bool = False) -> None:
         with WeightsFile(weights) as file:
             found = {entry.name: entry.shape for entry in file.entries}
             if found != {spec.name: spec.shape for spec in _MANIFEST}:
                 raise IntegrityError(f"{weights}: expected the tensors {_MANIFEST}, found {found}.")
             flat = np.concatenate([file.array(spec.name).astype(np.float32).ravel() for spec in _MANIFEST])
         self._weights = flat
-        if self._diverged:
+        if self._diverged or fresh:
             self._velocity = np.zeros(_SIZE)
-        inner = "fresh" if self._diverged else self._position.inner_state
+        inner = "fresh" if self._diverged or fresh else self._position.inner_state
         self._position = Position(generation, self._position.global_step, inner)
         self._diverged = False
         (self._log.moved if moved else self._log.loaded)(self._position)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from crosstrain.domain.contribution import OF_CONTENT
 from crosstrain.domain.ids import Digest, Generation, SessionId, Token
 from crosstrain.errors import Refused
 from crosstrain.site.heartbeat import Board
@@ -94,8 +95,12 @@ def deliver(
             raise
         api.release(token, session, f"refused: {error.message}"[:LONGEST_REASON])
         return Answered("refused", f"contribution of lease {token} refused: {error}")
-    fate: Fate = "accepted" if reply.accepted else "refused"
-    return Answered(fate, f"contribution of lease {token} {fate}: {reply.reason}")
+    if reply.accepted:
+        return Answered("accepted", f"contribution of lease {token} accepted: {reply.reason}")
+    refused = f"contribution of lease {token} refused: {reply.reason}"
+    if reply.kind in OF_CONTENT:
+        return Answered("unusable", f"{refused}; the next phase begins with a fresh inner state")
+    return Answered("refused", refused)
 
 
 class Courier:

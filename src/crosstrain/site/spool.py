@@ -33,8 +33,8 @@ KEPT_CHECKPOINTS = 2
 CHECKPOINT = "checkpoint-"
 RESIDUALS = ("residual-1.safetensors", "residual-2.safetensors")
 
-Fate = Literal["accepted", "refused", "unknown"]
-"""What became of a contribution."""
+Fate = Literal["accepted", "refused", "unusable", "unknown"]
+"""What became of a contribution; unusable: refused for what it held."""
 
 
 class Pending(BaseModel):
@@ -182,11 +182,18 @@ class Spool:
     def forget(self, fate: Fate) -> None:
         """Nothing is pending any more, and the residual is what the fate of the delta makes it.
 
-        Accepted: what it left out. Refused: as before, for nothing of it counts. Unknown, because the lease was over before
-        the answer came: none, because both could be wrong, and then something would be sent twice.
+        Accepted: what it left out. Refused or unusable: as before, for nothing of it counts. Unknown, because the lease was over
+        before the answer came: none, because both could be wrong, and then something would be sent twice.
+
+        Unusable work leaves no checkpoints either: the inner optimiser's state in them is what trained it.
         """
         pending = self.note.pending
-        residual = {"accepted": pending.residual if pending else "", "refused": self.note.residual, "unknown": ""}[fate]
+        if fate == "unusable":
+            for number in self._checkpoint_numbers():
+                shutil.rmtree(self._checkpoint(number))
+        residual = self.note.residual if fate in ("refused", "unusable") else ""
+        if fate == "accepted" and pending:
+            residual = pending.residual
         self.write(self.note.model_copy(update={"pending": None, "residual": residual}))
         self.delta.unlink(missing_ok=True)
         for name in RESIDUALS:

@@ -67,11 +67,13 @@ class Trainer(Protocol):
         never of the number of ranks. Does not change the weights held."""
         ...
 
-    def load(self, weights: Path, generation: Generation, moved: bool = False) -> None:
-        """Adopts the weights of a safetensors file (float32 or bfloat16) in place. The inner optimiser's state stays.
+    def load(self, weights: Path, generation: Generation, moved: bool = False, fresh: bool = False) -> None:
+        """Adopts the weights of a safetensors file (float32 or bfloat16) in place. The inner optimiser's state stays, unless the
+        phase before diverged.
 
         Args:
             moved: they hold what the present phase has trained so far, for the record of trained windows.
+            fresh: the inner optimiser's state goes as well.
 
         Raises:
             IntegrityError: a tensor is missing, unknown, or of another shape; names it. Nothing was changed.

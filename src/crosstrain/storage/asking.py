@@ -29,6 +29,7 @@ _ASKING = Prepared(
         _sessions.site,
         _sessions.ended_at,
         _sessions.end_reason,
+        _sessions.refused,
         _sites.windows_per_step,
         _sites.rate,
         _sites.progress_ms,
@@ -80,6 +81,7 @@ class Asking:
 
     Attributes:
         end_reason: why the session is over, None while it is open.
+        refused: its contributions that were refused for their content since one was accepted.
         windows_per_step, rate, progress_ms, rtt_ms: of the site, as in `sites`.
         epoch: that blocks are leased from.
         next_token: for `lease_store.draw`.
@@ -94,6 +96,7 @@ class Asking:
     session: SessionId
     site: SiteName
     end_reason: str | None
+    refused: int
     windows_per_step: int
     rate: float | None
     progress_ms: float | None
@@ -114,13 +117,14 @@ def asking(connection: Connection, session: SessionId) -> Asking | None:
     rows = _ASKING.tuples(connection, session=session)
     if not rows:
         return None
-    site, ended_at, end_reason, windows_per_step, rate, progress_ms, rtt_ms, *rest = rows[0]
+    site, ended_at, end_reason, refused, windows_per_step, rate, progress_ms, rtt_ms, *rest = rows[0]
     epoch, next_token, finished_at, finished_reason, number, weights, global_step, *rest = rest
     closing_at, published_at, closing, contributed, evaluated, begun_at, *lease = rest
     return Asking(
         session,
         SiteName(site),
         None if ended_at is None else str(end_reason),
+        refused,
         windows_per_step,
         rate,
         progress_ms,

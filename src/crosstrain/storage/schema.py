@@ -17,7 +17,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 metadata = MetaData()
 
@@ -85,6 +85,7 @@ sessions = Table(
     Column("end_reason", Text),
     Column("inner_state", Text, nullable=False, doc="fresh or restored"),
     Column("software", Text, nullable=False),
+    Column("refused", Integer, nullable=False, doc="contributions refused for their content since one was accepted"),
     Index("sessions_by_site", "site", "id"),
 )
 

@@ -72,7 +72,9 @@ def open_session(
         .values(ended_at=now, end_reason=f"superseded by session {session}")
     )
     connection.execute(
-        insert(schema.sessions).values(id=session, site=site, opened_at=now, inner_state=inner_state, software=software)
+        insert(schema.sessions).values(
+            id=session, site=site, opened_at=now, inner_state=inner_state, software=software, refused=0
+        )
     )
     return session
 
@@ -83,6 +85,16 @@ def end_session(connection: Connection, session: SessionId, reason: str, now: In
         .where(_sessions.id == session, _sessions.ended_at.is_(None))
         .values(ended_at=now, end_reason=reason)
     )
+
+
+def count_refusal(connection: Connection, session: SessionId) -> None:
+    """One more contribution of the session was refused for its content."""
+    connection.execute(update(schema.sessions).where(_sessions.id == session).values(refused=_sessions.refused + 1))
+
+
+def forget_refusals(connection: Connection, session: SessionId) -> None:
+    """A contribution of the session was accepted."""
+    connection.execute(update(schema.sessions).where(_sessions.id == session, _sessions.refused > 0).values(refused=0))
 
 
 def find(connection: Connection, site: SiteName) -> Row | None:

@@ -70,11 +70,10 @@ class TitanTrainer:
         if ranks.rank() == 0:
             weights.initialise(self._settings.model, seed, sink)
 
-    def load(self, weights: Path, generation: Generation, moved: bool = False) -> None:
-        """As `Trainer.load`; after a phase that diverged, the inner state is made fresh, since it diverged too."""
+    def load(self, weights: Path, generation: Generation, moved: bool = False, fresh: bool = False) -> None:
         self._weights.load(weights)
         inner = self._position.inner_state
-        if self._unusable:
+        if self._unusable or (fresh and inner == "restored"):
             checkpoint.forget(self._titan.optimizers)
             inner = "fresh"
         self._position = Position(generation, self._position.global_step, inner)
