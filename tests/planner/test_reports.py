@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes import World
+from tests.fakes import World, build_world
 
-from crosstrain.storage import run_store
+from crosstrain.placement.shape import Shape
+from crosstrain.placement.site_queue import MOST_STATED
+from crosstrain.storage import placement_store, run_store
+from crosstrain.storage.database import open_sqlite
 
 HOUR = 3600
 MS = 3_600_000
@@ -206,3 +211,35 @@ def test_a_plan_stays_as_it_is_while_nothing_but_time_passes(world: World) -> No
         )
         world.clock.advance(5 * 60_000)
     assert made == [made[0]] * 12
+
+
+def test_reports_of_one_site_at_the_same_time_all_count(fast_tmp: Path) -> None:
+    """Each is worked out beside the others, and what came first is not overwritten by what was worked out without it."""
+    world = build_world(fast_tmp, database=open_sqlite(fast_tmp / "run.sqlite"))
+    report(world, "first-one", estimates=[estimate(SHORT, 1)])
+
+    def ask(number: int) -> dict[str, Any]:
+        # The same age, so that none is older news than another, and one ended job each: a job that is over is remembered.
+        return report(world, f"at-once-{number}", jobs=[job(f"run.lumi.{number}", "cancelled", 10 + number)])
+
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(ask, range(1, 33)))
+    assert all("1 job of lumi" in each["reason"] for each in told)
+    with world.database.read() as connection:
+        (queue,) = placement_store.queues(connection)
+    assert {each.name for each in queue.jobs} == {f"run.lumi.{number}" for number in range(1, 33)}
+    assert sum(len(held.waits) for held in queue.waits.shapes) == 32
+    world.database.close()
+
+
+def test_many_new_jobs_at_once_share_forecasts_of_their_time(world: World) -> None:
+    report(world, "first-one", estimates=[estimate(LONG, 30)])
+    jobs = [job(f"run.lumi.{number}", "pending", 1 + number / 20) for number in range(1000)]
+    report(world, "many-jobs", jobs=jobs)
+    with world.database.read() as connection:
+        (queue,) = placement_store.queues(connection)
+    opened = queue.waits.of(Shape(**LONG)).open
+    assert len(opened) == 1000
+    assert 2 <= len({each.stated.made_at for each in opened}) <= MOST_STATED + 1
+    for each in opened:
+        assert 0 <= each.submitted_at - each.stated.made_at <= 51 * MS / MOST_STATED

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -15,11 +16,13 @@ from crosstrain.placement.observations import Estimates, Wait
 from crosstrain.placement.plan import number_of
 from crosstrain.placement.predict import forecast
 from crosstrain.placement.shape import Shape
-from crosstrain.placement.waits import SiteWaits
+from crosstrain.placement.waits import SAME_MS, Learning, SiteWaits
 
 NEVER = Instant(0)
 KEPT_MS = 60 * 86_400_000
 """How long a job that is over is remembered."""
+MOST_STATED = 50
+"""Forecasts that are made of the new jobs of one shape in one report."""
 
 
 class QueueState(StrEnum):
@@ -156,9 +159,7 @@ def absorb(queue: SiteQueue, report: QueueReport, run: str) -> SiteQueue:
 
 def _absorb_jobs(queue: SiteQueue, report: QueueReport, run: str) -> SiteQueue:
     before = {job.name: job for job in queue.jobs}
-    known = queue.waits
-    for job in report.jobs:
-        known = _learn(known, before.get(job.name), job, report.at)
+    known = _learn(queue.waits, [job for job in report.jobs if not _settled(before.get(job.name))], report.at)
     told = {job.name for job in report.jobs}
     missing = (replace(job, state=QueueState.UNKNOWN) if _open(job) else job for job in before.values())
     kept = [job for job in missing if job.name not in told and job.submitted_at > report.at - KEPT_MS]
@@ -171,16 +172,43 @@ def _open(job: QueueJob) -> bool:
     return job.state in (QueueState.PENDING, QueueState.RUNNING)
 
 
-def _learn(known: SiteWaits, before: QueueJob | None, job: QueueJob, now: Instant) -> SiteWaits:
-    """Submissions, starts and cancellations, each learnt once."""
-    if before is not None and before.state in (QueueState.RUNNING, QueueState.ENDED, QueueState.CANCELLED):
-        return known
-    if not waits.is_known(known, job.name, job.shape, job.submitted_at):
-        stated = forecast(known, job.shape, job.submitted_at)
-        known = waits.submitted(known, job.name, job.shape, job.submitted_at, stated)
-    if job.started_at is not None:
-        return waits.started(known, job.name, job.started_at)
-    return waits.gone(known, job.name, now) if job.state is QueueState.CANCELLED else known
+def _settled(before: QueueJob | None) -> bool:
+    """Whether all that a job can teach of waits was learnt."""
+    return before is not None and before.state in (QueueState.RUNNING, QueueState.ENDED, QueueState.CANCELLED)
+
+
+def _learn(known: SiteWaits, jobs: Sequence[QueueJob], now: Instant) -> SiteWaits:
+    """Submissions, starts and cancellations, each learnt once. What is stated of a new job's wait rests on what was known
+    before the report: its jobs came together, so that none of them tells anything of another."""
+    learning = Learning(known)
+    stated = _stated(known, [job for job in jobs if not learning.knows(job.name, job.shape, job.submitted_at)])
+    for job in jobs:
+        if job.name in stated:
+            learning.submitted(job.name, job.shape, job.submitted_at, stated[job.name])
+        if job.started_at is not None:
+            learning.started(job.name, job.started_at)
+        elif job.state is QueueState.CANCELLED:
+            learning.gone(job.name, now)
+    return learning.learnt()
+
+
+def _stated(known: SiteWaits, jobs: Iterable[QueueJob]) -> dict[str, Forecast]:
+    """A forecast of each job's wait as of its submission. Of many jobs of a shape those that were submitted about the same
+    time share one, as of the earliest: `MOST_STATED` are made, for each takes milliseconds."""
+    found: dict[str, Forecast] = {}
+    by_shape: dict[Shape, list[QueueJob]] = {}
+    for job in jobs:
+        by_shape.setdefault(job.shape, []).append(job)
+    for shape, mine in by_shape.items():
+        first, last = min(job.submitted_at for job in mine), max(job.submitted_at for job in mine)
+        apart = max(SAME_MS, (last - first) // MOST_STATED)
+        made: dict[int, Forecast] = {}
+        for job in mine:
+            step = (job.submitted_at - first) // apart
+            if step not in made:
+                made[step] = forecast(known, shape, Instant(first + step * apart))
+            found[job.name] = made[step]
+    return found
 
 
 def left_to_wait(wait: Forecast, waited_s: float) -> Forecast:

@@ -5,6 +5,7 @@ The state is a plain value of tuples and numbers, so that it can be kept as JSON
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -115,52 +116,108 @@ def limited(site: SiteWaits, partition: str, longest_s: float) -> SiteWaits:
     return replace(site, partition_limits_s=others + known)
 
 
-def is_known(site: SiteWaits, job: str, shape: Shape, now: Instant) -> bool:
-    """Whether an own job that waits was told of already, with the same beginning of its wait."""
-    before = next((other for other in site.of(shape).open if other.job == job), None)
-    return before is not None and now - before.submitted_at < SAME_MS
+class Learning:
+    """Takes in what own jobs of one site did, event by event; what is known is copied once, however many events there are.
+
+    Args:
+        site: what is known before.
+    """
+
+    def __init__(self, site: SiteWaits) -> None:
+        self._site = site
+        self._held = {held.shape: held for held in site.shapes}
+        self._open = {held.shape: {job.job: job for job in held.open} for held in site.shapes}
+        self._shape_of = {job.job: held.shape for held in site.shapes for job in held.open}
+        self._waits: dict[Shape, list[Wait]] = {}
+
+    def knows(self, job: str, shape: Shape, now: Instant) -> bool:
+        """Whether an own job that waits was told of already, with the same beginning of its wait."""
+        before = self._open.get(shape, {}).get(job)
+        return before is not None and now - before.submitted_at < SAME_MS
+
+    def submitted(self, job: str, shape: Shape, now: Instant, stated: Forecast) -> None:
+        """An own job was submitted, with this forecast of its wait. The same job again changes nothing, unless it became
+        eligible later, because it comes after another: its wait begins then."""
+        if self.knows(job, shape, now):
+            return
+        mine = self._open.setdefault(shape, {})
+        mine.pop(job, None)
+        mine[job] = OpenJob(job, now, self._of(shape).latest, stated)
+        self._shape_of[job] = shape
+
+    def started(self, job: str, now: Instant) -> None:
+        """An own job started: the one event that bands and the record of past error learn from. An unknown job changes
+        nothing."""
+        shape, mine = self._close(job)
+        if shape is None or mine is None:
+            return
+        held = self._of(shape)
+        wait_s = max(0.0, (now - mine.submitted_at) / 1000)
+        basis, levels = mine.stated.basis, mine.stated.levels
+        moved = adapt(held.adapted(basis, levels), levels, mine.stated.waits_s, wait_s)
+        self._held[shape] = replace(
+            held,
+            levels=(*(item for item in held.levels if item[0] != basis), (basis, moved)),
+            scored=(*held.scored[-MOST_WAITS + 1 :], _score(self._site, mine, wait_s)),
+        )
+        self._waits.setdefault(shape, []).append(Wait(mine.submitted_at, wait_s, True, mine.estimates))
+
+    def gone(self, job: str, now: Instant) -> None:
+        """An own job was cancelled while it waited: its wait was longer than that. An unknown job changes nothing."""
+        shape, mine = self._close(job)
+        if shape is None or mine is None:
+            return
+        wait_s = max(0.0, (now - mine.submitted_at) / 1000)
+        self._waits.setdefault(shape, []).append(Wait(mine.submitted_at, wait_s, False, mine.estimates))
+
+    def learnt(self) -> SiteWaits:
+        """What is known now."""
+        shapes = sorted(self._held.keys() | self._open.keys())
+        return replace(
+            self._site,
+            shapes=tuple(
+                _remember(
+                    replace(self._of(shape), open=tuple(self._open.get(shape, {}).values())),
+                    self._waits.get(shape, ()),
+                )
+                for shape in shapes
+            ),
+        )
+
+    def _of(self, shape: Shape) -> ShapeWaits:
+        return self._held.get(shape) or ShapeWaits(shape)
+
+    def _close(self, job: str) -> tuple[Shape | None, OpenJob | None]:
+        shape = self._shape_of.pop(job, None)
+        return shape, None if shape is None else self._open[shape].pop(job, None)
 
 
 def submitted(site: SiteWaits, job: str, shape: Shape, now: Instant, stated: Forecast) -> SiteWaits:
-    """An own job was submitted, with this forecast of its wait. The same job again changes nothing, unless it became eligible
-    later, because it comes after another: its wait begins then."""
-    if is_known(site, job, shape, now):
-        return site
-    held = site.of(shape)
-    others = tuple(other for other in held.open if other.job != job)
-    return _with(site, replace(held, open=(*others, OpenJob(job, now, held.latest, stated))))
+    """As `Learning.submitted`, of one job."""
+    learning = Learning(site)
+    learning.submitted(job, shape, now, stated)
+    return learning.learnt()
 
 
 def started(site: SiteWaits, job: str, now: Instant) -> SiteWaits:
-    """An own job started: the one event that bands and the record of past error learn from. An unknown job changes nothing."""
-    held, mine = _find(site, job)
-    if held is None or mine is None:
-        return site
-    wait_s = max(0.0, (now - mine.submitted_at) / 1000)
-    basis, levels = mine.stated.basis, mine.stated.levels
-    moved = adapt(held.adapted(basis, levels), levels, mine.stated.waits_s, wait_s)
-    held = replace(
-        _without(held, mine),
-        levels=(*(item for item in held.levels if item[0] != basis), (basis, moved)),
-        scored=(*held.scored[-MOST_WAITS + 1 :], _score(site, mine, wait_s)),
-    )
-    return _with(site, _remember(held, Wait(mine.submitted_at, wait_s, True, mine.estimates)))
+    """As `Learning.started`, of one job."""
+    learning = Learning(site)
+    learning.started(job, now)
+    return learning.learnt()
 
 
 def gone(site: SiteWaits, job: str, now: Instant) -> SiteWaits:
-    """An own job was cancelled while it waited: its wait was longer than that. An unknown job changes nothing."""
-    held, mine = _find(site, job)
-    if held is None or mine is None:
-        return site
-    wait_s = max(0.0, (now - mine.submitted_at) / 1000)
-    return _with(site, _remember(_without(held, mine), Wait(mine.submitted_at, wait_s, False, mine.estimates)))
+    """As `Learning.gone`, of one job."""
+    learning = Learning(site)
+    learning.gone(job, now)
+    return learning.learnt()
 
 
 def waited(site: SiteWaits, shape: Shape, wait: Wait) -> SiteWaits:
     """Accounting told of a job of like shape, an own one of earlier or somebody else's. No wait, or a negative one, changes nothing."""
     if not isfinite(wait.wait_s) or wait.wait_s < 0:
         return site
-    return _with(site, _remember(site.of(shape), wait))
+    return _with(site, _remember(site.of(shape), [wait]))
 
 
 def _score(site: SiteWaits, mine: OpenJob, wait_s: float) -> Scored:
@@ -169,18 +226,12 @@ def _score(site: SiteWaits, mine: OpenJob, wait_s: float) -> Scored:
     return Scored(mine.stated, wait_s, raw, discounted_s)
 
 
-def _find(site: SiteWaits, job: str) -> tuple[ShapeWaits | None, OpenJob | None]:
-    return next(((held, mine) for held in site.shapes for mine in held.open if mine.job == job), (None, None))
-
-
-def _without(held: ShapeWaits, mine: OpenJob) -> ShapeWaits:
-    return replace(held, open=tuple(other for other in held.open if other.job != mine.job))
-
-
-def _remember(held: ShapeWaits, wait: Wait) -> ShapeWaits:
-    oldest = wait.known_at - MEMORY_MS
-    kept = [other for other in held.waits if other.submitted_at >= oldest]
-    return replace(held, waits=tuple(sorted([*kept, wait], key=lambda w: w.known_at)[-MOST_WAITS:]))
+def _remember(held: ShapeWaits, waits: Sequence[Wait]) -> ShapeWaits:
+    if not waits:
+        return held
+    oldest = max(wait.known_at for wait in waits) - MEMORY_MS
+    kept = [other for other in (*held.waits, *waits) if other.submitted_at >= oldest]
+    return replace(held, waits=tuple(sorted(kept, key=lambda w: w.known_at)[-MOST_WAITS:]))
 
 
 def _with(site: SiteWaits, held: ShapeWaits) -> SiteWaits:

@@ -17,6 +17,8 @@ from crosstrain.storage.database import Database
 from crosstrain.wire import placement as wire
 from crosstrain.wire.messages import Accepted
 
+KNOWN = "this report is known already"
+
 
 @dataclass(frozen=True, slots=True)
 class Desk:
@@ -34,12 +36,25 @@ class Desk:
 
     def take_report(self, site: SiteName, request: wire.ReportRequest, now: Instant) -> Accepted:
         """Takes in what a collector saw. A report that comes twice counts once."""
+        report = translate.report(request, now)
+
+        def absorbed(before: str | None) -> tuple[Instant, str]:
+            held = new_queue(site) if before is None else placement_store.decoded(before)
+            after = absorb(held, report, self.config.run.name)
+            return after.heard_at, placement_store.encoded(after)
+
+        # Outside the transaction that everybody waits for; what happens beside it is noticed, and then it is done again.
+        with self.database.read() as connection:
+            known = placement_store.was_reported(connection, request.report)
+            before = placement_store.queue_text(connection, site)
+        if known:
+            return Accepted(reason=KNOWN)
+        result = absorbed(before)
         with self.database.write() as connection:
             if not placement_store.is_new_report(connection, request.report, site, now):
-                return Accepted(reason="this report is known already")
-            held = placement_store.queue(connection, site) or new_queue(site)
-            report = translate.report(request, now)
-            placement_store.keep_queue(connection, absorb(held, report, self.config.run.name))
+                return Accepted(reason=KNOWN)
+            found = placement_store.queue_text(connection, site)
+            placement_store.keep_queue(connection, site, *(result if found == before else absorbed(found)))
         return Accepted(
             reason=f"{counted(len(request.estimates), 'estimate')} and {counted(len(request.jobs), 'job')} of {site}"
         )

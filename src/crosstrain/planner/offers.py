@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crosstrain.domain.ids import Instant
+from crosstrain.placement.forecast import Forecast
 from crosstrain.placement.offer import Job, JobState, Option, SiteOffer
 from crosstrain.placement.predict import forecast
 from crosstrain.placement.shape import Shape
-from crosstrain.placement.site_queue import OfferedShape, QueueJob, QueueState, SiteQueue, left_to_wait
+from crosstrain.placement.site_queue import OfferedShape, QueueState, SiteQueue, left_to_wait
 
 SILENT_MS = 24 * 3_600_000
 """A site of which nobody reported for this long is planned with all the same, and the plan says so."""
@@ -41,7 +42,7 @@ def offer(queue: SiteQueue, measured: float | None, startup_s: float, tail_s: fl
     return SiteOffer(
         name=queue.site,
         options=() if limits.node_hours_left == 0 else options,
-        jobs=tuple(job for job in (_job(queue, each, now) for each in queue.jobs) if job),
+        jobs=_jobs(queue, now),
         max_queued=limits.max_queued,
         max_depth=limits.max_depth,
         node_hours_left=float("inf") if limits.node_hours_left is None else limits.node_hours_left,
@@ -70,16 +71,21 @@ def _tokens_per_s(offered: OfferedShape, speed: Speed | None) -> float:
     return ASSUMED_PER_GPU * offered.shape.nodes * max(1, offered.shape.gpus)
 
 
-def _job(queue: SiteQueue, job: QueueJob, now: Instant) -> Job | None:
-    match job.state:
-        case QueueState.RUNNING if job.started_at is not None:
-            return Job(job.name, job.shape, JobState.RUNNING, job.started_at)
-        case QueueState.PENDING:
+def _jobs(queue: SiteQueue, now: Instant) -> tuple[Job, ...]:
+    """Own jobs that run or wait."""
+    stated = {each.job: each.stated for held in queue.waits.shapes for each in held.open}
+    fresh: dict[Shape, Forecast] = {}
+    found = []
+    for job in queue.jobs:
+        if job.state is QueueState.RUNNING and job.started_at is not None:
+            found.append(Job(job.name, job.shape, JobState.RUNNING, job.started_at))
+        elif job.state is QueueState.PENDING:
             waited_s = max(0.0, (now - job.submitted_at) / 1000)
-            stated = next((each.stated for each in queue.waits.of(job.shape).open if each.job == job.name), None)
-            left = left_to_wait(stated or forecast(queue.waits, job.shape, now), waited_s)
-            return Job(job.name, job.shape, JobState.PENDING, job.submitted_at, left)
-    return None
+            if job.name not in stated and job.shape not in fresh:
+                fresh[job.shape] = forecast(queue.waits, job.shape, now)
+            left = left_to_wait(stated.get(job.name) or fresh[job.shape], waited_s)
+            found.append(Job(job.name, job.shape, JobState.PENDING, job.submitted_at, left))
+    return tuple(found)
 
 
 def _note(queue: SiteQueue, speed: Speed | None, now: Instant) -> str:

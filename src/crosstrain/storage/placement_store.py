@@ -28,23 +28,41 @@ def queues(connection: Connection) -> tuple[SiteQueue, ...]:
     return tuple(_QUEUE.validate_json(row) for row in rows)
 
 
-def queue(connection: Connection, site: SiteName) -> SiteQueue | None:
-    """One site's, or None if nobody reported of it."""
-    found = connection.execute(select(_queues.queue).where(_queues.site == site)).scalar_one_or_none()
-    return None if found is None else _QUEUE.validate_json(found)
+def queue_text(connection: Connection, site: SiteName) -> str | None:
+    """What is kept of one site, for `decoded`; None if nobody reported of it."""
+    return connection.execute(select(_queues.queue).where(_queues.site == site)).scalar_one_or_none()
 
 
-def keep_queue(connection: Connection, held: SiteQueue) -> None:
-    """Replaces what is kept of a site."""
-    values = {"queue": _QUEUE.dump_json(held).decode(), "heard_at": held.heard_at}
-    changed = connection.execute(update(schema.queues).where(_queues.site == held.site).values(**values))
+def decoded(text: str) -> SiteQueue:
+    """From `queue_text`. With thousands of jobs this takes a tenth of a second: not for a write transaction."""
+    return _QUEUE.validate_json(text)
+
+
+def encoded(held: SiteQueue) -> str:
+    """The inverse of `decoded`."""
+    return _QUEUE.dump_json(held).decode()
+
+
+def keep_queue(connection: Connection, site: SiteName, heard_at: Instant, text: str) -> None:
+    """Replaces what is kept of a site.
+
+    Args:
+        text: from `encoded`.
+    """
+    values = {"queue": text, "heard_at": heard_at}
+    changed = connection.execute(update(schema.queues).where(_queues.site == site).values(**values))
     if changed.rowcount == 0:
-        connection.execute(insert(schema.queues).values(site=held.site, **values))
+        connection.execute(insert(schema.queues).values(site=site, **values))
+
+
+def was_reported(connection: Connection, report: str) -> bool:
+    """Whether a report was taken in."""
+    return connection.execute(select(_reports.report).where(_reports.report == report)).first() is not None
 
 
 def is_new_report(connection: Connection, report: str, site: SiteName, now: Instant) -> bool:
     """Notes a report; False if it was noted before."""
-    if connection.execute(select(_reports.report).where(_reports.report == report)).first() is not None:
+    if was_reported(connection, report):
         return False
     connection.execute(delete(schema.reports).where(_reports.received_at < now - REMEMBERED_MS))
     connection.execute(insert(schema.reports).values(report=report, site=site, received_at=now))
