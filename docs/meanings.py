@@ -21,6 +21,8 @@ ROUTES = {
     "GET /v1/blobs/{digest}": "The bytes of a blob; `Range` is honoured.",
     "HEAD /v1/blobs/{digest}": "Whether a blob is there, and its size.",
     "GET /v1/blobs/{digest}/received": "Which bytes of a blob are held, and whether it is whole.",
+    "POST /v1/blobs/{digest}/parts": "Where what is missing of a blob of `total` bytes may be put, past the coordinator; begins that.",
+    "POST /v1/blobs/{digest}/complete": "All parts were put there: verify the blob. Not yet `whole` means that this is under way, ask again.",
     "PUT /v1/blobs/{digest}": "A part of an upload, at `offset` of `total` bytes: in any order, several at once, more than once.",
 }
 
@@ -35,6 +37,7 @@ PROBLEMS = {
     "malformed": "The request does not fit its model; the detail names the field.",
     "missing-blob": "The blob that is named was not uploaded.",
     "part-too-large": "A part of an upload has more bytes than one request may have.",
+    "parts-missing": "Not all parts of an upload are there; ask which are missing.",
     "range-not-satisfiable": "Nothing of the range that was asked for is in the blob.",
     "standby": "Another coordinator serves the run; this one waits to take over. The detail says since when and why.",
     "refused-too-often": "Three contributions of the session in a row were refused for what they held; it gets no more work.",

@@ -21,6 +21,8 @@ from crosstrain.storage.s3_bucket import Place, S3Bucket
 
 PATIENCE_S = 60.0
 BUCKET = "runs"
+SETTINGS = {"S3_UPLOAD_PART_MIN_SIZE": "1", "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": "5000000"}
+"""Parts of any size, so that small blobs have several."""
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -50,7 +52,7 @@ def serve() -> Iterator[Server]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="ct-s3-") as directory, pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
+        for name, value in (CREDENTIALS | SETTINGS).items():
             patch.setenv(name, value)
         argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
         child = spawn(argv, log=Path(directory) / "log", cwd=Path(directory))

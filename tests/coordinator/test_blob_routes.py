@@ -16,7 +16,7 @@ from crosstrain.domain.byte_ranges import ByteRanges
 
 DATA = bytes(range(256)) * 5
 DIGEST = sha256(DATA)
-WHOLE = {"received": len(DATA), "whole": True, "ranges": [[0, len(DATA)]], "address": None}
+WHOLE = {"received": len(DATA), "whole": True, "ranges": [[0, len(DATA)]], "address": None, "direct_from": None}
 
 
 @pytest.fixture
@@ -101,6 +101,7 @@ def test_upload_in_any_parts_in_any_order_makes_the_blob(world: World, cuts: lis
             "whole": came.length == len(DATA),
             "ranges": [list(span) for span in came.spans],
             "address": None,
+            "direct_from": None,
         }
         response = put(world, DATA[start:stop], start)
         assert (response.status_code, response.json()) == (200, expected)

@@ -12,15 +12,21 @@ from typing import Any
 
 import pytest
 import uvicorn
-from tests.fakes import World, build_world
+from tests import s3 as s3_server
+from tests.fakes import ManualClock, World, build_world, corpus_manifest, run_config
 from tests.proxies import certificate, squid, tinyproxy, tls_front
 from typer.testing import CliRunner
 
 from crosstrain.cli.main import app
 from crosstrain.clock import pause
+from crosstrain.config import CoordinatorSection
 from crosstrain.demo.prepare import free_port
+from crosstrain.doctor.probe_bucket import try_bucket
 from crosstrain.doctor.probe_network import without_credentials
 from crosstrain.relay.opening import open_relay
+from crosstrain.storage.database import open_sqlite
+from crosstrain.storage.s3_bucket import Place, S3Bucket
+from crosstrain.storage.s3_object_store import S3ObjectStore
 from crosstrain.wire.listening import listen
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
@@ -89,6 +95,39 @@ def test_a_coordinator_is_found_and_what_works_is_told(coordinator: tuple[World,
     _, again = doctor("--url", f"http://127.0.0.1:{port}")
     assert levels(again)["byte ranges"] == "ok"
     assert "honoured (bytes 0-" in sentence(again, "byte ranges")
+
+
+def test_store_and_bucket_are_tried_from_here(
+    fast_tmp: Path, s3: s3_server.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(s3_server.BUCKET, "doctor/", s3.url, "us-east-1")
+    bucket = S3Bucket(place)
+    objects = S3ObjectStore(bucket, fast_tmp / "objects", 1 << 30)
+    world = World(fast_tmp, ManualClock(), run_config(), corpus_manifest(39), open_sqlite(None), objects)
+    run_file = fast_tmp / "RUN.toml"
+    with served(world) as port:
+        run_file.write_text(
+            f'[model]\nvocab_size = 1000\n[site]\nurl = "http://127.0.0.1:{port}"\n[coordinator]\n'
+            f'objects = "s3://{s3_server.BUCKET}/doctor"\nobjects_endpoint = "{s3.url}"\nobjects_region = "us-east-1"\n'
+        )
+        _, document = doctor(str(run_file))
+        assert (levels(document)["object store"], levels(document)["bucket"]) == ("unknown", "ok")
+        assert list(bucket.listed()) == [] and bucket.uploads("") == []
+        world.begin("north")
+        for name in s3_server.CREDENTIALS:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+        _, document = doctor(str(run_file))
+    assert (levels(document)["object store"], levels(document)["bucket"]) == ("ok", "unknown")
+    assert f"{s3.url} gives them" in sentence(document, "object store")
+    world.database.close()
+
+
+def test_bucket_that_is_not_there_is_told(s3: s3_server.Server) -> None:
+    section = CoordinatorSection(objects="s3://nowhere/x", objects_endpoint=s3.url, objects_region="us-east-1")
+    assert "NoSuchBucket" in try_bucket(section).error
 
 
 def test_nothing_is_changed_at_the_coordinator(coordinator: tuple[World, int]) -> None:

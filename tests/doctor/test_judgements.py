@@ -11,7 +11,18 @@ from crosstrain.doctor import judge_machine, judge_network, need
 from crosstrain.doctor.choice import Seen, choose
 from crosstrain.doctor.examine import judge_settings, settings_of
 from crosstrain.doctor.finding import Finding, Level
-from crosstrain.doctor.observations import Answer, Bodies, Box, Connect, Disk, Machine, Ranged, Resolved
+from crosstrain.doctor.observations import (
+    Answer,
+    Bodies,
+    Box,
+    BucketSeen,
+    Connect,
+    Disk,
+    Machine,
+    Ranged,
+    Resolved,
+    StoreSeen,
+)
 from crosstrain.domain.timeouts import Circumstances, derive
 from crosstrain.wire.mailbox import Pulse
 from crosstrain.wire.messages import PROTOCOL
@@ -202,3 +213,32 @@ def test_settings_that_are_too_short_are_told_with_the_value_to_set() -> None:
     assert found.keys() == {"round.cutoff_s", "round.drain_s", "lease.join_patience_s", "site.margin_s"}
     assert found["round.cutoff_s"].advice.startswith("cutoff_s = ")
     assert found["round.drain_s"].sentence.startswith("60 s are set, 230 s are needed")
+
+
+@pytest.mark.parametrize(
+    ("seen", "level"),
+    [
+        (StoreSeen(), Level.UNKNOWN),
+        (StoreSeen("https://s3.example.org", 206), Level.OK),
+        (StoreSeen("https://s3.example.org", 403), Level.WARN),
+        (StoreSeen("https://s3.example.org", error="ConnectTimeout"), Level.WARN),
+    ],
+)
+def test_store_that_is_out_of_reach_costs_the_short_way_alone(seen: StoreSeen, level: Level) -> None:
+    found = judge_network.judge_store(seen)
+    assert (found.level, bool(found.advice)) == (level, level is Level.WARN)
+    assert (seen.error or seen.url) in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("seen", "level"),
+    [
+        (BucketSeen("s3://runs/x"), Level.OK),
+        (BucketSeen("s3://runs/x", tried=False), Level.UNKNOWN),
+        (BucketSeen("s3://runs/x", error="The object store s3://runs/x/ fails: AccessDenied."), Level.FAIL),
+    ],
+)
+def test_bucket_that_refuses_is_told_with_its_reason(seen: BucketSeen, level: Level) -> None:
+    found = judge_network.judge_bucket(seen)
+    assert (found.level, bool(found.advice)) == (level, level is not Level.OK)
+    assert (seen.error or seen.name) in found.sentence

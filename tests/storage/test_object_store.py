@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from crosstrain.batch.command import run
 from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
-from crosstrain.errors import EnvironmentFault, IntegrityError
+from crosstrain.errors import EnvironmentFault, IntegrityError, Refused
 from crosstrain.storage.durable import disk_faults, require_space
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore, digest_file
 from crosstrain.storage.s3_bucket import S3Bucket
@@ -265,6 +265,37 @@ def test_many_threads_send_the_same_blob(store: AnyStore) -> None:
     assert results == [len(data)] * 4
     assert holds_exactly(store, data)
     assert parts(store) == []
+
+
+def test_complete_says_what_is_missing_and_is_content_with_what_is_there(
+    open_store: Callable[[], AnyStore],
+) -> None:
+    store = open_store()
+    for came in (0, 40):
+        store.receive(NAME, 0, [DATA[:came]], len(DATA))
+        with pytest.raises(Refused) as caught:
+            store.complete(NAME, len(DATA))
+        assert (caught.value.kind, store.has(NAME)) == ("parts-missing", False)
+    with store.open_part(NAME, 40, len(DATA)) as part:
+        part.write(DATA[40:])  # and killed before it looked
+    for one in (open_store(), open_store()):
+        one.complete(NAME, len(DATA))
+        assert holds_exactly(one, DATA)
+    with pytest.raises(IntegrityError, match="expected 98 bytes, found 97"):
+        open_store().complete(NAME, 98)
+
+
+def test_sweep_touches_neither_blobs_nor_what_is_on_its_way(store: AnyStore) -> None:
+    store.receive(NAME, 0, [DATA], len(DATA))
+    store.receive(sha256(b"other"), 0, [b"oth"], 5)
+    store.sweep()
+    assert store.held(sha256(b"other")).length == 3
+    assert holds_exactly(store, DATA)
+
+
+def test_uploads_go_past_the_coordinator_where_the_store_says_from_which_size_on(store: AnyStore) -> None:
+    left = store.parts_left(NAME, len(DATA))
+    assert (store.direct_from is None) == (left is None) == isinstance(store, LocalObjectStore)
 
 
 def test_adopt(store: AnyStore, tmp_path: Path) -> None:

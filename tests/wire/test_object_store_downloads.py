@@ -7,21 +7,19 @@ from pathlib import Path
 
 import httpx
 import pytest
-from starlette.requests import Request as Incoming
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 from tests import s3 as s3_server
 from tests.fakes import ManualClock, World, corpus_manifest, run_config, sha256
 from tests.http_serving import Answer, Request, Spoiled, serving
+from tests.store_front import Front, Fronted, fronting
 
-from crosstrain.domain.ids import Digest
-from crosstrain.domain.timeouts import COLLECT_S, GRACE_S
-from crosstrain.errors import Refused
+from crosstrain.domain.timeouts import COLLECT_S, GRACE_S, STORE_AVOIDED_S, STORE_PATIENCE_S
 from crosstrain.storage.database import open_sqlite
 from crosstrain.storage.s3_bucket import S3Bucket
 from crosstrain.storage.s3_object_store import S3ObjectStore
 from crosstrain.wire.crew import InTurn
-from crosstrain.wire.transfer import SIGNATURES, BlobClient
+from crosstrain.wire.reach import REFUSALS
+from crosstrain.wire.transfer import BlobClient
 
 DATA = bytes(range(251)) * 400
 DIGEST = sha256(DATA)
@@ -46,7 +44,7 @@ def nothing(_done: int, _total: int) -> None:
     return
 
 
-def test_upload_through_the_coordinator_and_download_past_it(world: World, fast_tmp: Path) -> None:
+def test_small_blob_comes_through_the_coordinator_and_leaves_past_it(world: World, fast_tmp: Path) -> None:
     (fast_tmp / "delta").write_bytes(DATA)
     line = Spoiled(world.app)
     with serving(line) as url:
@@ -60,36 +58,15 @@ def test_upload_through_the_coordinator_and_download_past_it(world: World, fast_
     assert len(line.of("GET")) == 1
 
 
-class Front:
-    """Stands before the object store."""
-
-    def __init__(self, store: str) -> None:
-        self._store = httpx.Client(base_url=store)
-        self.line = Spoiled(self)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        incoming = Incoming(scope, receive)
-        found = self._store.get(
-            f"{scope['raw_path'].decode()}?{incoming.url.query}", headers={"range": incoming.headers["range"]}
-        )
-        headers = {name: found.headers[name] for name in ("content-range", "content-length")}
-        await Response(found.content, found.status_code, headers)(scope, receive, send)
-
-
 @pytest.fixture
 def fronted(world: World, s3: s3_server.Server) -> Iterator[tuple[World, Front]]:
     """The same, with a front before the store that a test can spoil."""
-    front = Front(s3.url)
-    with serving(front.line) as url:
-
-        class Fronted(S3ObjectStore):
-            def address(self, digest: Digest) -> str | None:
-                found = super().address(digest)
-                return found and found.replace(s3.url, url)
-
+    with fronting(s3.url) as front:
         before = world.objects
         assert isinstance(before, S3ObjectStore)
-        world.service.objects = Fronted(before._bucket, before.directory, 1 << 30)
+        store = Fronted(before._bucket, before.directory, 1 << 30)
+        store.front = (s3.url, front.url)
+        world.service.objects = store
         yield world, front
 
 
@@ -102,15 +79,46 @@ def test_address_that_is_too_old_is_asked_for_again(fronted: tuple[World, Front]
         return Response(status_code=answers.pop()) if answers else None
 
     front.line.instead = expired
-    with serving(world.app) as url:
+    line = Spoiled(world.app)
+    with serving(line) as url:
         client(url).download(DIGEST, fast_tmp / "blob", 100, nothing)
-        assert (fast_tmp / "blob").read_bytes() == DATA
+    assert (fast_tmp / "blob").read_bytes() == DATA
+    assert len(front.line.requests) == 3
+    assert line.of("GET") == []
+
+
+def test_store_that_refuses_every_address_is_passed_by(fronted: tuple[World, Front], fast_tmp: Path) -> None:
+    world, front = fronted
+    world.put(DATA)
+    front.line.instead = lambda _request: Response(status_code=403)
+    line = Spoiled(world.app)
+    with serving(line) as url:
+        client(url).download(DIGEST, fast_tmp / "blob", 100, nothing)
+    assert (fast_tmp / "blob").read_bytes() == DATA
+    assert len(front.line.requests) == REFUSALS
+    assert line.sent == len(DATA)
+
+
+def test_store_out_of_reach_is_passed_by_for_an_hour(
+    fronted: tuple[World, Front], fast_tmp: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, front = fronted
+    world.put(DATA)
+    front.line.cut_answer = lambda _request: 0
+    clock = ManualClock()
+    started = clock.perf()
+    with serving(world.app) as url:
+        blobs = BlobClient(url, clock, lambda: 0.5, clock.wait, crew=InTurn())
+        for number in range(2):
+            blobs.download(DIGEST, fast_tmp / f"blob {number}", 1000, nothing)
+            assert (fast_tmp / f"blob {number}").read_bytes() == DATA
+            assert STORE_PATIENCE_S <= clock.perf() - started < 2 * STORE_PATIENCE_S  # the second one loses no time
+        assert "the object store is out of reach" in caplog.text
         front.line.reset()
-        front.line.instead = lambda _request: Response(status_code=403)
-        (fast_tmp / "blob").unlink()
-        with pytest.raises(Refused, match="at every address that the coordinator signs"):
-            client(url).download(DIGEST, fast_tmp / "blob", 100, nothing)
-        assert len(front.line.requests) == SIGNATURES
+        clock.wait(STORE_AVOIDED_S)
+        blobs.download(DIGEST, fast_tmp / "blob", 1000, nothing)
+    assert (fast_tmp / "blob").read_bytes() == DATA
+    assert len(front.line.requests) == 1
 
 
 def test_download_that_is_cut_goes_on(fronted: tuple[World, Front], fast_tmp: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from crosstrain.domain.ids import Digest
-from crosstrain.errors import Refused
+from crosstrain.errors import CrosstrainError, Refused
 from crosstrain.storage.object_store import ObjectStore, Part
 from crosstrain.wire import messages
 
@@ -25,6 +25,10 @@ BATCH_BYTES = 1 << 18
 buffers."""
 THREADS = 8
 """For the disk: a slow one keeps blobs waiting, and not the control messages, which have threads of their own."""
+COMPLETERS = 4
+"""Uploads past the coordinator that are read back at once; others wait their turn."""
+COMPLETE_WAIT_S = 3.0
+"""How long a request waits for that: there are proxies that cut what is silent for a few seconds."""
 ZERO_COPY = "http.response.zerocopysend"
 """https://asgi.readthedocs.io/en/latest/extensions.html#zero-copy-send"""
 COPY_BYTES = 1 << 20
@@ -95,7 +99,9 @@ def received(objects: ObjectStore, digest: Digest) -> messages.Received:
     whole = objects.has(digest)
     held = objects.held(digest)
     address = objects.address(digest) if whole else None
-    return messages.Received(received=held.length, whole=whole, ranges=held.spans, address=address)
+    return messages.Received(
+        received=held.length, whole=whole, ranges=held.spans, address=address, direct_from=objects.direct_from
+    )
 
 
 class Blobs:
@@ -104,6 +110,8 @@ class Blobs:
     def __init__(self, objects: Callable[[], ObjectStore]) -> None:
         self._objects = objects
         self._threads = ThreadPoolExecutor(THREADS, "blobs")
+        self._completers = ThreadPoolExecutor(COMPLETERS, "complete")
+        self._completing: dict[Digest, Future[CrosstrainError | None]] = {}
 
     def existing(self, digest: Digest) -> Path:
         """A blob's file.
@@ -119,6 +127,43 @@ class Blobs:
     def received(self, digest: Digest) -> messages.Received:
         """As `received` of the module."""
         return received(self._objects(), digest)
+
+    async def parts_left(self, digest: Digest, total: int) -> messages.Parts:
+        """Where a site may put what is missing of a blob."""
+        job = self._completing.get(digest)
+        if job is not None and job.done():
+            self._completing.pop(digest, None)  # whoever would have heard of its failure is gone
+        left = await self._run(lambda: self._objects().parts_left(digest, total))
+        if left is None:
+            return messages.Parts(direct=False)
+        missing = tuple(messages.PartAddress(**part._asdict()) for part in left.missing)
+        return messages.Parts(direct=True, received=left.received, missing=missing)
+
+    async def complete(self, digest: Digest, total: int) -> messages.Received:
+        """Has an upload verified of which all came. That may take minutes: then the answer says that all of it is there and
+        not yet whole, and the work goes on.
+
+        Raises:
+            Refused, IntegrityError, EnvironmentFault: as `ObjectStore.complete`.
+        """
+        job = self._completing.get(digest)
+        if job is None:
+            job = self._completing[digest] = self._completers.submit(self._outcome, digest, total)
+        await asyncio.wait({asyncio.wrap_future(job)}, timeout=COMPLETE_WAIT_S)
+        if not job.done():
+            return messages.Received(received=total, whole=False, ranges=((0, total),))
+        if self._completing.get(digest) is job:
+            del self._completing[digest]
+        if (error := job.result()) is not None:
+            raise error
+        return await self._run(lambda: self.received(digest))
+
+    def _outcome(self, digest: Digest, total: int) -> CrosstrainError | None:
+        try:
+            self._objects().complete(digest, total)
+        except CrosstrainError as error:
+            return error  # kept until somebody asks
+        return None
 
     async def take(
         self, digest: Digest, offset: int, total: int, body: AsyncIterator[bytes], announced: int

@@ -82,6 +82,7 @@ def collect(
         Superseded: another coordinator took the run over; nothing was removed since.
     """
     fetched = downloads or Downloads()
+    objects.sweep()
     found = look(database, objects, retention, now, fetched)
     due = found.due[:MOST_AT_ONCE]
     if found.fresh or found.over or due:

@@ -110,6 +110,14 @@ def _install_blobs(app: FastAPI, service: Service) -> None:
     def received(digest: Sha256) -> messages.Received:
         return blobs.received(Digest(digest))
 
+    @app.post("/v1/blobs/{digest}/parts")
+    async def parts(digest: Sha256, total: Bytes) -> messages.Parts:
+        return await blobs.parts_left(Digest(digest), total)
+
+    @app.post("/v1/blobs/{digest}/complete")
+    async def complete(digest: Sha256, total: Bytes) -> messages.Received:
+        return await blobs.complete(Digest(digest), total)
+
     @app.put("/v1/blobs/{digest}")
     async def upload(digest: Sha256, offset: Bytes, total: Bytes, request: Request) -> messages.Received:
         announced = request.headers.get("content-length", "")

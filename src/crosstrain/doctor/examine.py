@@ -14,6 +14,7 @@ from crosstrain.doctor import judge_machine, judge_network, need
 from crosstrain.doctor.choice import Choice, Seen, choose
 from crosstrain.doctor.finding import Finding, Level
 from crosstrain.doctor.observations import Box
+from crosstrain.doctor.probe_bucket import try_bucket
 from crosstrain.doctor.probe_machine import look_at_box, look_at_disk, look_at_machine
 from crosstrain.doctor.probe_network import Probe, resolve
 from crosstrain.domain.lease import full_phase_blocks
@@ -104,6 +105,7 @@ def _try(probe: Probe, silent_s: float, findings: list[Finding]) -> Seen:
         if not answer.coordinator:
             return Seen(answer)
         seen = Seen(answer, probe.bodies(), probe.ranged(answer.weights))
+        store = probe.store(answer.weights)
     finally:
         probe.close()
     if answer.ahead_ms is not None:
@@ -113,6 +115,8 @@ def _try(probe: Probe, silent_s: float, findings: list[Finding]) -> Seen:
         findings.append(judge_network.judge_held(answer))
     findings.append(judge_network.judge_bodies(seen.bodies))
     findings.append(judge_network.judge_ranged(seen.ranged))
+    if store is not None:
+        findings.append(judge_network.judge_store(store))
     return seen
 
 
@@ -129,6 +133,8 @@ def _disks(question: Question) -> list[Finding]:
         sqlite = not config.coordinator.database.get_secret_value()
         per = need.round_bytes(config)
         found += judge_machine.judge_disk(disk, 2 * per, round_inodes(need.sites(config)), database=sqlite, per=per)
+    if config.coordinator.objects:
+        found.append(judge_network.judge_bucket(try_bucket(config.coordinator)))
     return found
 
 

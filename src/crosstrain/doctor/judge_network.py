@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crosstrain.doctor.finding import Finding, Level
-from crosstrain.doctor.observations import Answer, Bodies, Box, Connect, Ranged, Resolved
+from crosstrain.doctor.observations import Answer, Bodies, Box, BucketSeen, Connect, Ranged, Resolved, StoreSeen
 from crosstrain.wire.messages import PROTOCOL
 
 MINUTE_MS = 60_000.0
@@ -124,6 +124,28 @@ def judge_ranged(seen: Ranged) -> Finding:
         return Finding(Level.OK, name, f"honoured ({seen.content_range}){rate}")
     sentence = f"a part was asked for, HTTP {seen.status} came"
     return Finding(Level.FAIL, name, sentence, "a proxy on the way drops `Range`; have it pass it on")
+
+
+def judge_store(seen: StoreSeen) -> Finding:
+    name = "object store"
+    if not seen.url:
+        return Finding(Level.UNKNOWN, name, "weights go past the coordinator, but there are none yet to try that with")
+    if seen.status == 206:
+        return Finding(Level.OK, name, f"weights go past the coordinator: {seen.url} gives them")
+    advice = "weights go through the coordinator then; ask the centre to let its host through"
+    why = seen.error or f"HTTP {seen.status}"
+    return Finding(Level.WARN, name, f"{seen.url} is out of reach: {why}", advice)
+
+
+def judge_bucket(seen: BucketSeen) -> Finding:
+    name = "bucket"
+    if not seen.tried:
+        sentence = f"{seen.name} was not tried: there is no boto3 here, or no credentials"
+        return Finding(Level.UNKNOWN, name, sentence, "needed on the coordinator's machine alone")
+    if seen.error:
+        advice = "the coordinator's credentials must allow to list the bucket, and to get, put and delete objects"
+        return Finding(Level.FAIL, name, seen.error, advice)
+    return Finding(Level.OK, name, f"{seen.name} can be listed, written and read")
 
 
 def judge_box(seen: Box) -> Finding:

@@ -83,6 +83,35 @@ class Ranged:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSeen:
+    """The object store that a coordinator sends sites to.
+
+    Attributes:
+        url: scheme and host; empty if there is no blob yet whose address could be asked for.
+        status: 206 if it gave a byte of a blob.
+        error: why there was no answer.
+    """
+
+    url: str = ""
+    status: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSeen:
+    """The bucket of the run file, tried with the credentials of this machine.
+
+    Attributes:
+        tried: False if there are none, or no boto3.
+        error: what it refused.
+    """
+
+    name: str
+    tried: bool = True
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Connect:
     """Whether a proxy makes tunnels (CONNECT) to the coordinator's port."""
 

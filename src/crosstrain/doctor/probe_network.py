@@ -12,16 +12,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from pydantic import ValidationError
 
 from crosstrain.clock import Clock, pause
-from crosstrain.doctor.observations import Answer, Bodies, Connect, Ranged, Resolved
+from crosstrain.doctor.observations import Answer, Bodies, Connect, Ranged, Resolved, StoreSeen
 from crosstrain.domain import timeouts
-from crosstrain.wire.messages import PROTOCOL, Problem
+from crosstrain.wire.direct import base_of
+from crosstrain.wire.messages import PROTOCOL, Problem, Received
 
 MIB = 1 << 20
 SIZES = (1 << 18, MIB, 4 * MIB, 16 * MIB)
 """Bodies that are tried: from the smallest part of an upload to the largest."""
 SAMPLE_BYTES = 8 * MIB
+ANY_DIGEST = "0" * 64
 ENOUGH_S = 5.0
 """A measurement that took so long is long enough."""
 NAME_S = 10.0
@@ -132,6 +135,21 @@ class Probe:
                 return Ranged(response.status_code, told, length, rate)
         except httpx.HTTPError as error:
             return Ranged(error=_words(error))
+
+    def store(self, digest: str | None) -> StoreSeen | None:
+        """Fetches a byte of a blob from where the coordinator says; None if its blobs are in no object store."""
+        try:
+            answer = self._http.get(f"{self.url}/v1/blobs/{digest or ANY_DIGEST}/received")
+            held = Received.model_validate_json(answer.content)
+        except (httpx.HTTPError, ValidationError):
+            return None
+        if held.address is None:
+            return None if held.direct_from is None else StoreSeen()
+        url = base_of(held.address)
+        try:
+            return StoreSeen(url, self._http.get(held.address, headers={"range": "bytes=0-0"}).status_code)
+        except httpx.HTTPError as error:
+            return StoreSeen(url, error=_words(error))
 
     def connect(self) -> Connect:
         """Asks the proxy for a tunnel to the coordinator's port, and makes no use of it."""

@@ -86,6 +86,10 @@ SLACK = 4.0
 """A link is given up for dead when it is this many times slower than it was measured."""
 SLOWEST_LINK = 64 << 10
 """Bytes per second of the slowest link that is useful at all; assumed of one that was not measured."""
+STORE_PATIENCE_S = 60.0
+"""Attempts at the object store fail for so long while nothing arrives: then the way through the coordinator is taken."""
+STORE_AVOIDED_S = 3600.0
+"""How long that lasts: a minute is lost with every trial, and a store that was away for a moment is used again."""
 CUTOFF_ROUNDS = 3.0
 """Times an undisturbed round: a site that needs longer is given less work instead."""
 
@@ -237,6 +241,12 @@ def _transfers(found: Circumstances) -> tuple[Timeout, ...]:
             REQUEST_S,
             f"{REQUEST_S:g} s",
             "a dead line; its part is sent again on a new one",
+        ),
+        Timeout(
+            "an object store at which nothing arrives",
+            STORE_PATIENCE_S,
+            f"{STORE_PATIENCE_S:g} s",
+            f"every connection failed several times; for {STORE_AVOIDED_S / 60:g} min bytes go through the coordinator then",
         ),
         Timeout(
             "download of a generation",

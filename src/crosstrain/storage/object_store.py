@@ -22,12 +22,13 @@ from typing import Protocol, Self
 
 from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
+from crosstrain.domain.parts import PartsLeft
 from crosstrain.domain.retention import Stored
 from crosstrain.domain.room import Room
 from crosstrain.errors import IntegrityError
 from crosstrain.partial_file import PartialFile, discard, look
 from crosstrain.storage.durable import disk_faults, require_space, room_of
-from crosstrain.storage.upload import Following, Unneeded, Upload, settle, wrong
+from crosstrain.storage.upload import Following, Unneeded, Upload, missing, settle, wrong
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -89,6 +90,31 @@ class ObjectStore(Protocol):
         """A part from `chunks`, to its end; what the iterator raises passes through. As `Part.finish`."""
         ...
 
+    @property
+    def direct_from(self) -> int | None:
+        """From so many bytes on, uploads may go past the coordinator (`parts_left`); None if they never may."""
+        ...
+
+    def parts_left(self, digest: Digest, total: int) -> PartsLeft | None:
+        """Where what is missing of a blob may be put, past the coordinator, and begins that; None if it should come through
+        the coordinator: always, or because more of it came that way already.
+
+        Raises:
+            IntegrityError: there is one of another size.
+        """
+        ...
+
+    def complete(self, digest: Digest, total: int) -> None:
+        """Says that all of an upload came, whichever way; afterwards the blob is there, verified and durable. May take
+        minutes.
+
+        Raises:
+            Refused: `parts-missing`, not all of it is there.
+            IntegrityError: the bytes do not have this digest or length; what was held is discarded.
+            EnvironmentFault: the disk cannot hold it.
+        """
+        ...
+
     def verify(self, digest: Digest) -> None:
         """Reads the blob again. Raises IntegrityError if it is missing or has changed."""
         ...
@@ -103,6 +129,10 @@ class ObjectStore(Protocol):
 
     def stored(self) -> Iterator[Stored]:
         """All whole blobs and all uploads on their way."""
+        ...
+
+    def sweep(self) -> None:
+        """Removes what is left of uploads whose blob is there."""
         ...
 
     def room(self) -> Room:
@@ -208,6 +238,17 @@ class LocalObjectStore:
                     break
             return part.finish()
 
+    @property
+    def direct_from(self) -> int | None:
+        return None
+
+    def parts_left(self, _digest: Digest, _total: int) -> PartsLeft | None:
+        return None
+
+    def complete(self, digest: Digest, total: int) -> None:
+        if (held := self.receive(digest, total, (), total)) < total:
+            raise missing(digest, held, total)
+
     def verify(self, digest: Digest) -> None:
         found = digest_file(self.path(digest))
         if found != digest:
@@ -229,6 +270,9 @@ class LocalObjectStore:
         for part in self._uploads.glob("*.part"):
             if _DIGEST.fullmatch(part.stem) and (record := look(part.with_suffix(""))) is not None:
                 yield Stored(Digest(part.stem), record.held.length, whole=False)
+
+    def sweep(self) -> None:
+        """Nothing: an upload becomes the blob by a rename."""
 
     def room(self) -> Room:
         return room_of(self.directory)

@@ -6,20 +6,26 @@ Credentials come from where AWS's own tools take them: `AWS_ACCESS_KEY_ID` and `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from crosstrain.domain import timeouts
+from crosstrain.domain.byte_ranges import Span
 from crosstrain.errors import EnvironmentFault, UsageError
 
 READ_BYTES = 1 << 20
 ATTEMPTS = 5
 """Of one request, by boto3; what fails after that is tried again by whoever asked."""
 SIGNED_S = 12 * 3600
-"""How long a signed address is good; a download that takes longer asks for another."""
+"""How long a signed address is good; a transfer that takes longer asks for another."""
+COPY_BYTES = 64 << 20
+"""Objects larger than this are copied within the service in pieces of this size, several at once."""
+GONE = frozenset({"NoSuchUpload", "InvalidPart", "InvalidPartOrder"})
+"""What a service says of a multipart upload that somebody else ended or changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,40 @@ def place_of(address: str, endpoint: str, region: str) -> Place:
     return Place(parts.netloc, f"{prefix}/" if prefix else "", endpoint, region)
 
 
+def has_credentials() -> bool:
+    """Whether boto3 is installed and finds credentials."""
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError
+    except ImportError:
+        return False
+    try:
+        return boto3.session.Session().get_credentials() is not None
+    except BotoCoreError:
+        return False
+
+
+class Head(NamedTuple):
+    """What is known of an object without reading it; another object under the same key has another tag."""
+
+    size: int
+    tag: str
+
+
+class MultipartUpload(NamedTuple):
+    """A multipart upload that was begun and neither completed nor aborted; `key` is without the prefix."""
+
+    key: str
+    number: str
+
+
+class StoredPart(NamedTuple):
+    """A part of a multipart upload that is there."""
+
+    size: int
+    tag: str
+
+
 class S3Bucket:
     """Keys below a prefix of one bucket; for several threads.
 
@@ -72,6 +112,7 @@ class S3Bucket:
         self._place = place
         settings = Config(
             signature_version="s3v4",
+            connect_timeout=timeouts.CONNECT_S,
             retries={"max_attempts": ATTEMPTS, "mode": "standard"},
             s3={"addressing_style": "path" if place.endpoint else "auto"},
             # Not every compatible service knows the newer checksums; the SHA-256 is checked by us.
@@ -87,13 +128,14 @@ class S3Bucket:
     def __str__(self) -> str:
         return f"s3://{self._place.bucket}/{self._place.prefix}"
 
-    def size(self, key: str) -> int | None:
-        """Bytes of an object, None if there is none."""
+    def head(self, key: str) -> Head | None:
+        """Size and tag of an object, None if there is none."""
         from botocore.exceptions import ClientError
 
         with self._faults():
             try:
-                return int(self._client.head_object(**self._at(key))["ContentLength"])
+                found = self._client.head_object(**self._at(key))
+                return Head(int(found["ContentLength"]), str(found["ETag"]))
             except ClientError as error:
                 if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
                     return None
@@ -104,10 +146,11 @@ class S3Bucket:
         with self._faults():
             self._client.upload_file(str(path), self._place.bucket, self._place.prefix + key)
 
-    def read(self, key: str) -> Iterator[bytes]:
-        """The bytes of an object."""
+    def read(self, key: str, span: Span | None = None) -> Iterator[bytes]:
+        """The bytes of an object, or a span of them, which is not empty."""
+        ranged = {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
         with self._faults():
-            body = self._client.get_object(**self._at(key))["Body"]
+            body = self._client.get_object(**self._at(key), **ranged)["Body"]
             try:
                 yield from body.iter_chunks(READ_BYTES)
             finally:
@@ -117,11 +160,20 @@ class S3Bucket:
         with self._faults():
             self._client.delete_object(**self._at(key))
 
-    def listed(self) -> Iterator[tuple[str, int]]:
-        """(key without the prefix, bytes) of all objects, ascending."""
+    def copy(self, source: str, target: str, tag: str) -> None:
+        """Copies an object within the service, if it still has that tag. The copy appears whole or not at all."""
+        from boto3.s3.transfer import TransferConfig
+
+        settings = TransferConfig(multipart_threshold=COPY_BYTES, multipart_chunksize=COPY_BYTES)
+        only = {"CopySourceIfMatch": tag}
+        with self._faults():
+            self._client.copy(self._at(source), **self._at(target), ExtraArgs=only, Config=settings)
+
+    def listed(self, below: str = "") -> Iterator[tuple[str, int]]:
+        """(key without the prefix, bytes) of all objects whose key begins with `below`, ascending."""
         with self._faults():
             pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._place.bucket, Prefix=self._place.prefix):
+            for page in pages.paginate(Bucket=self._place.bucket, Prefix=self._place.prefix + below):
                 for entry in page.get("Contents", ()):
                     yield entry["Key"].removeprefix(self._place.prefix), int(entry["Size"])
 
@@ -129,6 +181,64 @@ class S3Bucket:
         """An address at which anybody can get the object for `SIGNED_S`; made without asking the service."""
         with self._faults():
             return str(self._client.generate_presigned_url("get_object", self._at(key), SIGNED_S))
+
+    # -- multipart uploads ----------------------------------------------------------------------------------------------
+
+    def begin(self, key: str) -> MultipartUpload:
+        """Begins a multipart upload."""
+        with self._faults():
+            return MultipartUpload(key, str(self._client.create_multipart_upload(**self._at(key))["UploadId"]))
+
+    def uploads(self, below: str) -> list[MultipartUpload]:
+        """Those under way of keys that begin with `below`, the oldest first. Some services list those of a whole key alone."""
+        found = []
+        with self._faults():
+            pages = self._client.get_paginator("list_multipart_uploads")
+            for page in pages.paginate(Bucket=self._place.bucket, Prefix=self._place.prefix + below):
+                for entry in page.get("Uploads", ()):
+                    key = entry["Key"].removeprefix(self._place.prefix)
+                    found.append((entry["Initiated"], MultipartUpload(key, entry["UploadId"])))
+        return [upload for _, upload in sorted(found)]
+
+    def parts(self, upload: MultipartUpload) -> dict[int, StoredPart]:
+        """The parts that are there by their numbers; none if the upload is over."""
+        found: dict[int, StoredPart] = {}
+        with self._faults(), self._over():
+            pages = self._client.get_paginator("list_parts")
+            for page in pages.paginate(**self._at(upload.key), UploadId=upload.number):
+                for entry in page.get("Parts", ()):
+                    found[int(entry["PartNumber"])] = StoredPart(int(entry["Size"]), str(entry["ETag"]))
+        return found
+
+    def signed_part(self, upload: MultipartUpload, number: int) -> str:
+        """An address at which anybody can put that part for `SIGNED_S`; made without asking the service."""
+        what = {**self._at(upload.key), "UploadId": upload.number, "PartNumber": number}
+        with self._faults():
+            return str(self._client.generate_presigned_url("upload_part", what, SIGNED_S))
+
+    def complete(self, upload: MultipartUpload, parts: Mapping[int, StoredPart]) -> None:
+        """Makes the object of just these parts; nothing happens if the upload is over or the parts are others by now."""
+        listed = [{"PartNumber": number, "ETag": part.tag} for number, part in sorted(parts.items())]
+        with self._faults(), self._over():
+            self._client.complete_multipart_upload(
+                **self._at(upload.key), UploadId=upload.number, MultipartUpload={"Parts": listed}
+            )
+
+    def abort(self, upload: MultipartUpload) -> None:
+        """Throws the upload and its parts away; it may be over."""
+        with self._faults(), self._over():
+            self._client.abort_multipart_upload(**self._at(upload.key), UploadId=upload.number)
+
+    @contextmanager
+    def _over(self) -> Iterator[None]:
+        """Takes note that an upload is over, by leaving the block."""
+        from botocore.exceptions import ClientError
+
+        try:
+            yield
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") not in GONE:
+                raise
 
     def _at(self, key: str) -> dict[str, str]:
         return {"Bucket": self._place.bucket, "Key": self._place.prefix + key}

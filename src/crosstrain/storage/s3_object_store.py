@@ -1,31 +1,42 @@
 """An object store in an S3 bucket, with a directory of bounded size before it.
 
-Uploads come in through the directory, part by part, and are verified there; a blob counts when it is in the bucket. What the
-coordinator reads (bases, deltas, weights to merge) is fetched into the directory, and verified again, when it is not there.
+Uploads come in through the directory, part by part, and are verified there; or past the coordinator (s3_incoming.py), and
+are read into the directory, verified there, and copied within the bucket. Either way a blob counts when it is under its own
+key, and nothing is under it before it was verified. What the coordinator reads (bases, deltas, weights to merge) is fetched into the directory, and verified again, when it is not there.
 The directory may be lost at any time: then what was on its way is sent again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import threading
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from crosstrain.domain.byte_ranges import ByteRanges
+from crosstrain.domain.byte_ranges import ByteRanges, Span
 from crosstrain.domain.ids import Digest
+from crosstrain.domain.parts import PartRule, PartsLeft
 from crosstrain.domain.retention import Stored
 from crosstrain.domain.room import Room
-from crosstrain.errors import IntegrityError
-from crosstrain.storage.object_store import LocalObjectStore, Part, checked
+from crosstrain.errors import IntegrityError, Refused
+from crosstrain.storage.object_store import LocalObjectStore, Part
 from crosstrain.storage.s3_bucket import S3Bucket
+from crosstrain.storage.s3_incoming import Incoming, counted_key, key_of
 from crosstrain.storage.upload import Unneeded, wrong
 
+log = logging.getLogger(__name__)
+
 _KEY = re.compile(r"[0-9a-f]{2}/([0-9a-f]{64})")
+READERS = 4
+"""Connections by which a blob is read into the directory: a round waits for it."""
+READ_SPAN = 16 << 20
+"""Bytes that one of them reads at a time."""
 KEPT = 16
 """Blobs used last that stay in the directory whatever its limit: somebody may be about to open one."""
 
@@ -36,10 +47,12 @@ class S3ObjectStore:
     Args:
         directory: for uploads on their way and for what was read last.
         limit: bytes that finished blobs may take there.
+        rule: how uploads past the coordinator are cut.
     """
 
-    def __init__(self, bucket: S3Bucket, directory: Path, limit: int) -> None:
-        self._bucket, self._limit = bucket, limit
+    def __init__(self, bucket: S3Bucket, directory: Path, limit: int, rule: PartRule | None = None) -> None:
+        self._bucket, self._limit, self._rule = bucket, limit, rule or PartRule()
+        self._incoming = Incoming(bucket, self._rule)
         self.directory = directory
         self._local = LocalObjectStore(directory)
         self._sizes: dict[Digest, int | None] = {}
@@ -59,13 +72,12 @@ class S3ObjectStore:
     def path(self, digest: Digest) -> Path:
         size = self.size(digest)
         with self._moving[digest]:
-            if not self._local.has(digest):
-                self._fetch(digest, size)
+            self._fetch(digest, counted_key(digest), size)
         self._use(digest)
         return self._local.path(digest)
 
     def address(self, digest: Digest) -> str | None:
-        return self._bucket.signed(_key(digest)) if self.has(digest) else None
+        return self._bucket.signed(counted_key(digest)) if self.has(digest) else None
 
     def adopt(self, path: Path) -> Digest:
         digest = self._local.adopt(path)
@@ -91,16 +103,43 @@ class S3ObjectStore:
                     break
             return part.finish()
 
+    @property
+    def direct_from(self) -> int | None:
+        return self._rule.least
+
+    def parts_left(self, digest: Digest, total: int) -> PartsLeft | None:
+        if self._whole(digest, total):
+            return PartsLeft(total)
+        local = self._local.held(digest).length
+        if local and local > self._incoming.progress(digest, total):
+            return None
+        left = self._incoming.left(digest, total)
+        # Again: one that was just completed has left the place where it came in.
+        return PartsLeft(total) if self._whole(digest, total) else left
+
+    def complete(self, digest: Digest, total: int) -> None:
+        with self._moving[digest]:
+            if self._whole(digest, total):
+                return
+            came_directly = self._bring(digest, total)
+        if came_directly:
+            log.info("blob %s of %d bytes came straight into the bucket", digest[:12], total)
+            self._use(digest)
+        else:
+            self.receive(digest, total, (), total)
+
     def verify(self, digest: Digest) -> None:
         self.size(digest)
         sha = hashlib.sha256()
-        for chunk in self._bucket.read(_key(digest)):
+        for chunk in self._bucket.read(counted_key(digest)):
             sha.update(chunk)
         if (found := sha.hexdigest()) != digest:
             raise IntegrityError(f"Blob {digest} in {self._bucket} has changed: its SHA-256 is {found}.")
 
     def delete(self, digest: Digest) -> None:
-        self._bucket.delete(_key(digest))
+        if not self.has(digest):
+            self._incoming.discard(digest)
+        self._bucket.delete(counted_key(digest))
         self._local.delete(digest)
         with self._lock:
             self._sizes.pop(digest, None)
@@ -110,12 +149,18 @@ class S3ObjectStore:
         return (blob.digest for blob in self._listed())
 
     def stored(self) -> Iterator[Stored]:
-        """What is whole in the directory alone is still on its way."""
-        there = set()
+        """What is whole in the directory alone, or lies where it came in, is still on its way."""
+        coming = Counter(self._incoming.stored())
+        coming.update({blob.digest: blob.size for blob in self._local.stored()})
         for blob in self._listed():
-            there.add(blob.digest)
+            coming.pop(blob.digest, None)
             yield blob
-        yield from (blob._replace(whole=False) for blob in self._local.stored() if blob.digest not in there)
+        yield from (Stored(digest, size, whole=False) for digest, size in coming.items())
+
+    def sweep(self) -> None:
+        for digest in self._incoming.stored():
+            if self.has(digest):
+                self._incoming.discard(digest)
 
     def room(self) -> Room:
         """Of the directory: the bucket has no end."""
@@ -132,22 +177,62 @@ class S3ObjectStore:
         with self._lock:
             if digest in self._sizes:
                 return self._sizes[digest]
-        found = self._bucket.size(_key(digest))
+        head = self._bucket.head(counted_key(digest))
         with self._lock:
-            return self._sizes.setdefault(digest, found)
+            return self._sizes.setdefault(digest, None if head is None else head.size)
 
     def _put(self, digest: Digest) -> None:
         """Brings a verified blob into the bucket; from then on it counts."""
         with self._moving[digest]:
             if self._local.has(digest) and self._size(digest) is None:
                 path = self._local.path(digest)
-                self._bucket.put(_key(digest), path)
+                self._bucket.put(counted_key(digest), path)
                 with self._lock:
                     self._sizes[digest] = path.stat().st_size
+                log.info("blob %s of %d bytes was put into the bucket", digest[:12], path.stat().st_size)
         self._use(digest)
 
-    def _fetch(self, digest: Digest, size: int) -> None:
-        self._local.receive(digest, 0, self._bucket.read(_key(digest)), size)
+    def _whole(self, digest: Digest, total: int) -> bool:
+        size = self._size(digest)
+        if size is not None and size != total:
+            raise wrong(digest, f"{total:,} bytes", f"{size:,}")
+        return size is not None
+
+    def _bring(self, digest: Digest, total: int) -> bool:
+        """Takes a blob from where it came in to where it counts; False if all of it came through the coordinator instead."""
+        try:
+            head = self._incoming.assemble(digest, total)
+        except Refused:
+            if self._local.held(digest).length == total:
+                return False
+            raise
+        try:
+            self._fetch(digest, key_of(digest), total)  # verified by that, and here, where a merge needs it
+        except IntegrityError:
+            self._incoming.discard(digest)
+            raise
+        self._bucket.copy(key_of(digest), counted_key(digest), head.tag)
+        with self._lock:
+            self._sizes[digest] = total
+        self._incoming.discard(digest)
+        return True
+
+    def _fetch(self, digest: Digest, key: str, size: int) -> None:
+        """Reads an object into the directory, verified; goes on with what an interrupted attempt left there."""
+        if self._local.has(digest):
+            return
+
+        def read(span: Span) -> None:
+            self._local.receive(digest, span[0], self._bucket.read(key, span), size)
+
+        missing = self._local.held(digest).missing(0, size)
+        spans = [(at, min(stop, at + READ_SPAN)) for start, stop in missing for at in range(start, stop, READ_SPAN)]
+        with ThreadPoolExecutor(READERS, "read") as readers:
+            list(readers.map(read, spans[:-1]))
+        for span in spans[-1:]:
+            read(span)  # alone: whoever brings the last byte verifies, and says what was wrong
+        if (held := self._local.receive(digest, size, (), size)) < size:
+            raise wrong(digest, f"{size:,} bytes", f"{held:,}")
 
     def _use(self, digest: Digest) -> None:
         """Notes a use, and makes room in the directory: what was not used for the longest time goes first."""
@@ -189,7 +274,3 @@ class _Forwarded:
         held = self._part.finish()
         self._whole()
         return held
-
-
-def _key(digest: Digest) -> str:
-    return f"{checked(digest)[:2]}/{digest}"

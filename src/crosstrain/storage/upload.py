@@ -139,5 +139,11 @@ def wrong(digest: Digest, expected: str, found: str) -> IntegrityError:
     return IntegrityError(f"Upload of {digest}: expected {expected}, found {found}.", "send it again from the start")
 
 
+def missing(digest: Digest, held: int, total: int) -> Refused:
+    return Refused(
+        f"Of blob {digest[:12]} {held:,} of {total:,} bytes are there.", "send what is missing", kind="parts-missing"
+    )
+
+
 def _verifying(digest: Digest) -> Refused:
     return Refused(f"Upload {digest[:12]} is being verified.", "ask again", kind="verifying", status=503)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from crosstrain.wire import messages
 from crosstrain.wire.client import RETRIED_STATUS, refusal_of, trouble
 from crosstrain.wire.line import Answer
 from crosstrain.wire.patience import TryAgainError
 
+Reply = TypeVar("Reply", bound=BaseModel)
+
 
 def received(answer: Answer) -> messages.Received:
-    """What the coordinator holds of a blob.
+    """What the coordinator holds of a blob; raises as `reply_of`."""
+    return reply_of(answer, messages.Received)
+
+
+def reply_of(answer: Answer, kind: type[Reply]) -> Reply:
+    """What the coordinator answers.
 
     Raises:
         TryAgainError: it cannot say right now.
@@ -19,7 +28,7 @@ def received(answer: Answer) -> messages.Received:
     """
     raise_for(answer)
     try:
-        return messages.Received.model_validate_json(answer.body)
+        return kind.model_validate_json(answer.body)
     except ValidationError as error:
         raise refusal_of(answer.status, answer.body) from error
 

@@ -12,6 +12,8 @@ Paths, all below /v1:
     POST leases/{token}/release         ReleaseRequest     -> Accepted
     GET  status                                            -> StatusReply
     GET|HEAD|PUT blobs/{digest}, GET blobs/{digest}/received
+    POST blobs/{digest}/parts?total={bytes}                -> Parts
+    POST blobs/{digest}/complete?total={bytes}             -> Received
 
 Errors are problem documents (RFC 9457).
 """
@@ -205,6 +207,28 @@ class Received(Message):
     """(first byte, byte behind the last) of what is held."""
     address: str | None = None
     """Where a blob that is there may be fetched by HTTP without asking the coordinator, for some hours."""
+    direct_from: Count | None = None
+    """Blobs of so many bytes or more may be put into the object store past the coordinator: ask for `parts`."""
+
+
+class PartAddress(Message):
+    """A part that is missing, and where to put it by HTTP, for some hours."""
+
+    number: Count
+    offset: Count
+    length: Count
+    address: str
+
+
+class Parts(Message):
+    """How far an upload past the coordinator is."""
+
+    direct: bool
+    """False: send it to the coordinator, which holds more of it."""
+    received: Count = 0
+    """Bytes of the parts that are there."""
+    missing: tuple[PartAddress, ...] = ()
+    """The first parts that are not there; all of them unless they are too many for one answer."""
 
 
 class SiteStatus(Message):

@@ -38,6 +38,11 @@ class Move(ABC):
             span = self._shares.take(self._size.now)
             return None if span is None else partial(self._do, span)
 
+    @property
+    def arrived(self) -> int:
+        """Bytes that this transfer brought where they belong, as far as is known."""
+        return self.moved
+
     def stop(self) -> None:
         """No more requests."""
         self._stopped = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 from crosstrain.clock import Clock
@@ -9,6 +10,7 @@ from crosstrain.domain.timeouts import FIRST_RETRY_S, LONGEST_RETRY_S
 from crosstrain.errors import Unreachable
 from crosstrain.wire.addresses import Turns
 from crosstrain.wire.line import Line, LineBrokenError
+from crosstrain.wire.reach import Reach
 
 LOOK_S = 2.0
 """How often a pause looks whether it is still wanted."""
@@ -60,6 +62,13 @@ class Patience:
         self._started = clock.perf()
         self._tried = self._ended = False
         self._trouble = ""
+        self._reach: Reach | None = None
+
+    def elsewhere(self, reach: Reach) -> Patience:
+        """For another server, which has one address and may be out of reach: with what is left of the time."""
+        other = copy.copy(self)
+        other._turns, other._reach = Turns(1), reach
+        return other
 
     def work(
         self, lines: Lines, next_task: Callable[[], Task | None], moved: Callable[[], int], look: Callable[[], None]
@@ -71,6 +80,7 @@ class Patience:
             look: called after every task.
 
         Raises:
+            OutOfReachError: nothing arrives there.
             Unreachable: not done before the deadline, or the process is to stop.
         """
         pause = FIRST_RETRY_S
@@ -83,6 +93,8 @@ class Patience:
                 task(lines.at(at))
             except (LineBrokenError, TryAgainError) as error:
                 self._trouble = str(error)
+                if self._reach is not None:
+                    self._reach.failed(moved(), self._trouble)
                 if self._turns.failed(at):
                     self._rest(FIRST_RETRY_S if moved() > before else pause)
                     pause = min(LONGEST_RETRY_S, 2 * pause)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from crosstrain.domain.byte_ranges import ByteRanges, Span
 
 PART_BYTES = 16 << 20
@@ -74,3 +76,25 @@ class Shares:
         """A request for that span is over; `held` is what is known to be there by now."""
         self._busy.remove(span)
         self.held = held
+
+
+class FixedShares(Shares):
+    """Bytes that somebody else cut into parts, each of which is moved whole.
+
+    Args:
+        spans: what is missing, or some of it; the rest counts as held.
+    """
+
+    def __init__(self, total: int, spans: Sequence[Span]) -> None:
+        held = ByteRanges()
+        for start, stop in ByteRanges.of(spans).missing(0, total):
+            held = held.add(start, stop)
+        super().__init__(total, held, 1)
+        self._spans = tuple(spans)
+
+    def take(self, _size: int) -> Span | None:
+        for span in self._spans:
+            if span not in self._busy and not self.held.covers(*span):
+                self._busy.append(span)
+                return span
+        return None

@@ -1,7 +1,8 @@
 """Blobs over short HTTPS requests: uploads in parts, downloads by byte ranges, several at once, resumable, checked by digest.
 
 A blob is immutable and named by the SHA-256 of its bytes, so a transfer may be interrupted at any byte and on either side,
-and nothing is ever sent twice as a whole: first is asked what is there.
+and nothing is ever sent twice as a whole: first is asked what is there. Where the coordinator's blobs are in a bucket, bytes
+go past it, to and from addresses that it signs, unless the bucket is out of reach.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import TypeVar
 
 from crosstrain.clock import Clock
 from crosstrain.domain.ids import Digest
@@ -18,14 +19,16 @@ from crosstrain.errors import IntegrityError, Refused
 from crosstrain.partial_file import discard
 from crosstrain.wire import messages
 from crosstrain.wire.addresses import Turns, require_address, several
-from crosstrain.wire.answers import received
+from crosstrain.wire.answers import received, reply_of
 from crosstrain.wire.blobs import Progress
 from crosstrain.wire.crew import Crew, Labour, Threads
+from crosstrain.wire.direct import DirectUpload, base_of, target_of
 from crosstrain.wire.download import Download
 from crosstrain.wire.http_line import HttpLines
 from crosstrain.wire.line import Line
 from crosstrain.wire.move import Move
-from crosstrain.wire.patience import Lines, Patience
+from crosstrain.wire.patience import Lines, Patience, TryAgainError
+from crosstrain.wire.reach import OutOfReachError, Reach, StoreWay
 from crosstrain.wire.shares import LEAST_BYTES, PART_BYTES, PartSize
 from crosstrain.wire.upload import Upload
 
@@ -37,10 +40,10 @@ STREAMS = ((0.01, 2), (0.5, 8))
 """(an answer within so many seconds, streams): one connection fills a short line, and on a long one each is limited by its
 window, 4 MB a round trip with Linux's defaults, and by what it takes to recover from loss."""
 MOST_STREAMS = 16
-FORBIDDEN = 403
-"""What an object store says to a signature that is too old."""
-SIGNATURES = 20
-"""Addresses that are asked for in one download; each is good for hours."""
+THROUGH = "through the coordinator"
+EMPTY = {"Content-Length": "0"}
+"""Of a request without a body, which some proxies refuse if it does not say so."""
+Result = TypeVar("Result")
 
 
 class BlobClient:
@@ -69,6 +72,7 @@ class BlobClient:
         self._crew = crew or Threads()
         self._turns = Turns(len(self._urls))
         self._up, self._down = PartSize(PART_BYTES, LEAST_BYTES), PartSize(PART_BYTES, LEAST_BYTES)
+        self._store = StoreWay(clock)
 
     def close(self) -> None:
         """Nothing is open between two transfers."""
@@ -120,32 +124,16 @@ class BlobClient:
         patience: Patience,
         progress: Progress,
     ) -> bool:
-        """Moves the bytes, from the coordinator or from where it says; whether they are the blob."""
-        for _ in range(SIGNATURES):
-            urls, path = self._source(digest, held)
+        """Moves the bytes, from where the coordinator says or from itself; whether they are the blob."""
+        while held.address is not None and self._store.open:
+            path = target_of(held.address)
             move = Download(digest, target, held.received, streams, self._down, progress, path)
-            try:
-                self._run(move, streams, patience, urls)
-            except Refused as error:
-                if held.address is None or error.status != FORBIDDEN:
-                    raise
-                log.info("the address of blob %s is not good any more; asking for another", digest[:12])
-                _, held = self._ask(digest, patience)
-                continue
-            return move.finish()
-        raise Refused(
-            f"The object store refuses blob {digest[:12]} at every address that the coordinator signs.",
-            "see the bucket's policy, and that the coordinator's clock is right",
-            kind="object-store",
-            status=FORBIDDEN,
-        )
-
-    def _source(self, digest: Digest, held: messages.Received) -> tuple[list[str], str]:
-        """(addresses, path below them) to fetch a blob from."""
-        if held.address is None:
-            return self._urls, digest
-        parts = urlsplit(held.address)
-        return [f"{parts.scheme}://{parts.netloc}"] * len(self._urls), f"{parts.path}?{parts.query}"
+            if self._past(move, base_of(held.address), streams, patience):
+                return move.finish()
+            held = self._ask(digest, patience)[1]
+        move = Download(digest, target, held.received, streams, self._down, progress, digest)
+        self._run(move, streams, patience, self._urls, THROUGH)
+        return move.finish()
 
     def _upload(self, path: Path, digest: Digest, patience: Patience, progress: Progress) -> None:
         total = path.stat().st_size
@@ -155,35 +143,108 @@ class BlobClient:
             if held.whole:
                 return
             streams = self._streams(answered_s)
+            if held.direct_from is not None and total >= held.direct_from:
+                if self._send_past(path, digest, streams, patience, progress):
+                    return
+                held = self._ask(digest, patience)[1]
+                if held.whole:
+                    return
             move = Upload(digest, path, total, held, streams, self._up, progress)
-            self._run(move, streams, patience, self._urls)
+            self._run(move, streams, patience, self._urls, THROUGH)
             if move.whole:
                 return
 
+    def _send_past(self, path: Path, digest: Digest, streams: int, patience: Patience, progress: Progress) -> bool:
+        """Uploads straight into the object store; False if it has to go through the coordinator."""
+        total = path.stat().st_size
+        while self._store.open:
+            left = self._left(digest, total, patience)
+            if not left.direct:
+                return False
+            beyond = total - left.received - sum(part.length for part in left.missing)
+            if left.missing:
+                move = DirectUpload(digest, path, total, left.missing, beyond, PartSize(total, 1), progress)
+                base = base_of(left.missing[0].address)
+                if not self._past(move, base, min(streams, len(left.missing)), patience):
+                    continue
+            if not beyond and self._complete(digest, total, patience):
+                return True
+        return False
+
+    def _past(self, move: Move, base: str, streams: int, patience: Patience) -> bool:
+        """Moves bytes between here and the object store; False if that needs other addresses, or another way."""
+        try:
+            self._run(move, streams, patience.elsewhere(Reach(self._clock, streams)), [base], f"past it, {base}")
+        except OutOfReachError as error:
+            self._store.lost(str(error))
+            return False
+        except Refused as error:
+            self._store.refused(error, move.arrived)
+            return False
+        self._store.passed()
+        return True
+
     def _ask(self, digest: Digest, patience: Patience) -> tuple[float, messages.Received]:
         """(seconds that the answer took, what the coordinator holds)."""
-        found: list[tuple[float, messages.Received]] = []
 
-        def ask(line: Line) -> None:
+        def ask(line: Line) -> tuple[float, messages.Received]:
             asked = self._clock.perf()
             held = received(line.request("GET", f"{digest}/received", {}, None, None))
-            found.append((self._clock.perf() - asked, held))
+            return self._clock.perf() - asked, held
+
+        return self._hear(ask, patience)
+
+    def _left(self, digest: Digest, total: int, patience: Patience) -> messages.Parts:
+        """Where the object store takes what is missing."""
+
+        def ask(line: Line) -> messages.Parts:
+            answer = line.request("POST", f"{digest}/parts?total={total}", EMPTY, None, None)
+            return reply_of(answer, messages.Parts)
+
+        return self._hear(ask, patience)
+
+    def _complete(self, digest: Digest, total: int, patience: Patience) -> bool:
+        """Says that all parts are there, until the coordinator has verified the blob; False if it misses some."""
+        verifying = 0
+
+        def ask(line: Line) -> bool:
+            try:
+                held = received(line.request("POST", f"{digest}/complete?total={total}", EMPTY, None, None))
+            except Refused as error:
+                if error.kind != "parts-missing":
+                    raise
+                self._store.refused(error, 0)
+                return False
+            if not held.whole:
+                nonlocal verifying
+                verifying += 1  # that is progress: it is asked again soon, and answers when it is done or after a while
+                raise TryAgainError("the coordinator is verifying it")
+            return True
+
+        return self._hear(ask, patience, lambda: verifying)
+
+    def _hear(self, ask: Callable[[Line], Result], patience: Patience, moved: Callable[[], int] = lambda: 0) -> Result:
+        """The coordinator's answer to one request, which is repeated until there is one."""
+        found: list[Result] = []
+
+        def task(line: Line) -> None:
+            found.append(ask(line))
 
         lines = Lines(self._urls, self._open_line)
         try:
-            patience.work(lines, lambda: None if found else ask, lambda: 0, lambda: None)
+            patience.work(lines, lambda: None if found else task, moved, lambda: None)
         finally:
             lines.close()
         return found[0]
 
-    def _run(self, move: Move, streams: int, patience: Patience, urls: Sequence[str]) -> None:
+    def _run(self, move: Move, streams: int, patience: Patience, urls: Sequence[str], way: str) -> None:
         opened: list[Lines] = []
 
         def work(look: Callable[[], None]) -> None:
             lines = Lines(urls, self._open_line)
             opened.append(lines)
             try:
-                patience.work(lines, move.next_task, lambda: move.moved, look)
+                patience.work(lines, move.next_task, lambda: move.arrived, look)
             finally:
                 lines.close()
 
@@ -198,9 +259,10 @@ class BlobClient:
         seconds = self._clock.perf() - started
         if move.moved and seconds > 0:
             log.info(
-                "%s of %.1f MB took %.1f s with %d streams: %.1f MB/s",
+                "%s of %.1f MB %s took %.1f s with %d streams: %.1f MB/s",
                 move.what,
                 move.moved / 1e6,
+                way,
                 seconds,
                 streams,
                 move.moved / 1e6 / seconds,
