@@ -22,6 +22,7 @@ from crosstrain.domain.ledger import grant, open_epoch
 from crosstrain.errors import EnvironmentFault, IntegrityError, Refused, Superseded, UsageError
 from crosstrain.storage import ledger_store, pulse, run_store, schema
 from crosstrain.storage.database import Database, open_sqlite, refuse_network_file_system
+from crosstrain.storage.prepared import Prepared
 from crosstrain.storage.pulse import Claim, Pulse
 
 NOW = Instant(NOON)
@@ -111,6 +112,33 @@ def test_take_over_fences_every_coordinator_before_it(shared_backend: Backend) -
     assert first.take_over() == 3
     with pytest.raises(Superseded), second.write():
         pass
+
+
+def test_the_one_writer_looks_nothing_up_twice_between_two_of_its_writes(shared_backend: Backend) -> None:
+    ours, another = shared_backend.open(), shared_backend.open()
+    begin(ours)
+    beats = Prepared(select(schema.run.c.beat))
+
+    def looked_up() -> int:
+        found = ours.lookup(beats)
+        assert found is not None
+        return int(found["beat"])
+
+    def beat(database: Database) -> None:
+        with database.write() as connection:
+            pulse.beat(connection)
+
+    beat(another)
+    assert looked_up() == 1, "nobody has taken over: others may write"
+    beat(another)
+    assert looked_up() == 2
+    ours.take_over()
+    assert looked_up() == 2
+    beat(another)
+    assert looked_up() == 2, "remembered"
+    with ours.write() as connection:
+        run_store.log(connection, EventKind.PUBLISHED, "changes something", NOW)
+    assert looked_up() == 3, "forgotten"
 
 
 def test_take_over_that_was_decided_before_another_one_is_refused(shared_backend: Backend) -> None:

@@ -31,6 +31,9 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 
+REMEMBERED = 100_000
+"""Rows that lookups keep at most between two commits; there is one for each session and the lease it names."""
+
 _TERM = Prepared(select(schema.run.c.term))
 _BEGIN = Prepared(text("BEGIN"))
 _BEGIN_IMMEDIATE = Prepared(text("BEGIN IMMEDIATE"))
@@ -63,6 +66,7 @@ class Database:
         self._next_writer = threading.Lock()
         self._looking = threading.Lock()
         self._lookups: Connection | None = None
+        self._found: dict[tuple[Any, ...], Row | None] = {}
         self._kept: Connection | None = None
         self._term: int | None = None
 
@@ -82,13 +86,19 @@ class Database:
             yield connection
 
     def lookup(self, statement: Prepared, **parameters: Any) -> Row | None:
-        """One row of what is committed now. A single statement needs no transaction, and the connection kept for it no pool:
+        """One row of what is committed. A single statement needs no transaction, and the connection kept for it no pool:
         that is most of what a heartbeat would cost.
+
+        The one writer knows that nothing changes between two of its commits, and remembers what it found. Until a superseded
+        one notices that it is, it answers as at the end of its term; it cannot write.
 
         Raises:
             EnvironmentFault: the database cannot be read.
         """
+        key = (statement, *parameters.values())
         with self._looking, storage_faults(self._engine):
+            if key in self._found:
+                return self._found[key]
             connection = self._lookups or self._engine.connect()
             self._lookups = None
             try:
@@ -99,6 +109,8 @@ class Database:
                 connection.close()
                 raise
             self._lookups = connection
+            if self._term is not None and len(self._found) < REMEMBERED:
+                self._found[key] = found
             return found
 
     @contextmanager
@@ -110,7 +122,13 @@ class Database:
             Superseded: another coordinator took this database over.
             EnvironmentFault: the disk is full, the file became read-only, or the server is gone.
         """
-        with self._turn(), storage_faults(self._engine), self._writing() as connection, connection.begin():
+        with (
+            self._turn(),
+            storage_faults(self._engine),
+            self._writing() as connection,
+            self._forgetting(connection),
+            connection.begin(),
+        ):
             if self._term is not None:
                 stored = _TERM.scalar(connection)
                 if stored != self._term:
@@ -152,6 +170,23 @@ class Database:
             yield
         finally:
             self._writer.release()
+
+    @contextmanager
+    def _forgetting(self, connection: Connection) -> Iterator[None]:
+        """Forgets what lookups found before a transaction that changes something, whatever became of it. Nobody was told of the
+        commit yet; and the loop's transaction of every second seldom changes anything."""
+        before = self._changes(connection)
+        try:
+            yield
+        finally:
+            if before is None or self._changes(connection) != before:
+                with self._looking:
+                    self._found = {}
+
+    def _changes(self, connection: Connection) -> int | None:
+        """How many rows the connection ever changed, None if the driver does not count them."""
+        driver = connection.connection.driver_connection if self.is_local else None
+        return None if driver is None else int(driver.total_changes)
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:

@@ -15,7 +15,6 @@ from sqlalchemy import (
     case,
     func,
     insert,
-    or_,
     select,
     update,
 )
@@ -29,9 +28,6 @@ from crosstrain.storage.prepared import Prepared
 
 _leases = schema.leases.c
 _contributions = schema.contributions.c
-COUNTED = tuple(state.value for state in (LeaseState.LIVE, LeaseState.CONTRIBUTED, LeaseState.MERGED))
-"""States of a lease that a round can be said to have begun with."""
-
 _round = schema.leases.alias("round").c
 _opened = schema.rounds.alias("opened").c
 
@@ -43,7 +39,7 @@ def begun_at(generation: ColumnElement[int]) -> ScalarSelect[int]:
     return (
         select(begun)
         .join_from(_round.token.table, _opened.generation.table, _opened.generation == _round.generation, isouter=True)
-        .where(_round.generation == generation, or_(*(_round.state == state for state in COUNTED)))
+        .where(_round.generation == generation, schema.is_counted(_round.state))
         .order_by(_round.token)
         .limit(1)
         .scalar_subquery()

@@ -9,19 +9,32 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Float,
     Index,
     Integer,
     MetaData,
     Table,
     Text,
+    literal_column,
 )
+
+from crosstrain.domain.lease import LeaseState
 
 SCHEMA_VERSION = 5
 
 metadata = MetaData()
 
 Counter = BigInteger().with_variant(Integer, "sqlite")
+"""In SQLite the key of the table itself, where a BigInteger key would be an index beside it."""
+
+
+def is_counted(state: ColumnElement[str]) -> ColumnElement[bool]:
+    """Whether a lease's state is one that a round can be said to have begun with. Written with constants: by a parameter the
+    database would not know that an index of such leases alone has them all."""
+    counted = (LeaseState.LIVE, LeaseState.CONTRIBUTED, LeaseState.MERGED)
+    return state.in_([literal_column(f"'{each.value}'") for each in counted])
+
 
 run = Table(
     "run",
@@ -53,6 +66,7 @@ spans = Table(
     Index("spans_by_state", "epoch", "state", "start"),
     Index("spans_by_token", "token"),
     Index("spans_by_stop", "epoch", "stop"),
+    sqlite_with_rowid=False,
 )
 
 sites = Table(
@@ -78,7 +92,7 @@ sites = Table(
 sessions = Table(
     "sessions",
     metadata,
-    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", Counter, primary_key=True, autoincrement=False),
     Column("site", Text, nullable=False),
     Column("opened_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
@@ -92,7 +106,7 @@ sessions = Table(
 leases = Table(
     "leases",
     metadata,
-    Column("token", BigInteger, primary_key=True, autoincrement=False),
+    Column("token", Counter, primary_key=True, autoincrement=False),
     Column("site", Text, nullable=False),
     Column("session", BigInteger, nullable=False),
     Column("generation", Integer, nullable=False),
@@ -104,9 +118,11 @@ leases = Table(
     Column("ended_at", BigInteger),
     Column("reason", Text, nullable=False),
     Index("leases_by_state", "state"),
-    Index("leases_by_session", "session"),
+    Index("leases_by_session", "session", "state"),
     Index("leases_by_generation", "generation", "token"),
 )
+_counted = is_counted(leases.c.state)
+Index("counted_leases", leases.c.generation, leases.c.token, sqlite_where=_counted, postgresql_where=_counted)
 
 rounds = Table(
     "rounds",
@@ -121,7 +137,7 @@ rounds = Table(
 contributions = Table(
     "contributions",
     metadata,
-    Column("token", BigInteger, primary_key=True, autoincrement=False),
+    Column("token", Counter, primary_key=True, autoincrement=False),
     Column("site", Text, nullable=False),
     Column("session", BigInteger, nullable=False),
     Column("generation", Integer, nullable=False),
@@ -137,7 +153,7 @@ contributions = Table(
     Column("accepted", Boolean, nullable=False),
     Column("kind", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    Index("contributions_by_generation", "generation"),
+    Index("contributions_by_generation", "generation", "site"),
 )
 
 generations = Table(
