@@ -160,7 +160,7 @@ class WireSection(Section):
     delta: Literal["bf16", "fp32", "int8", "int4"] = "bf16"
     """What sites upload: int8 is half of bf16, int4 a quarter; what their rounding leaves over goes into the next delta."""
     compress: Literal["none", "planes"] = "none"
-    """`planes`: what sites upload is packed without loss: bytes of equal significance together, then zstd."""
+    """`planes`: what sites download and upload is packed without loss: bytes of equal significance together, then zstd."""
 
 
 class HeldoutSection(Section):

@@ -120,3 +120,15 @@ def test_reasons_name_generation_and_setting() -> None:
     reasons = {mark.stored.digest: mark.reason for mark in found}
     assert reasons[Digest("master-4")] == "it is of generation 4: the newest 2 are kept, and every multiple of 3"
     assert reasons[Digest("delta-1")].startswith("its base, generation 1, is gone: ")
+
+
+def test_packed_weights_go_with_their_generation_and_stay_while_they_are_fetched() -> None:
+    chain = tuple(replace(each, packed=Digest(f"packed-{each.number}")) for each in CHAIN)
+    stored, strict = [whole(f"packed-{n}") for n in range(7)], Retention(1, 0, INSPECTION, GRACE)
+
+    def gone(uses: Uses) -> set[str]:
+        return {mark.stored.digest for mark in settle(stored, uses, strict).due}
+
+    assert gone(Uses(chain)) == {f"packed-{n}" for n in range(6)}
+    assert gone(Uses(chain, unknown_downloads=True)) == set()
+    assert "packed-4" not in gone(Uses(chain, downloads=frozenset({Digest("packed-4")})))

@@ -10,7 +10,7 @@ NEED = round_bytes(600e6, "bf16", "bf16", 3)
 def test_a_round_of_three_sites_needs_16_bytes_a_parameter_in_bf16() -> None:
     assert round(600e6 * 16) == NEED
     assert round_bytes(100, "fp32", "int8", 2) == 1420
-    assert round_bytes(100, "fp32", "int8", 2, packed=True) == 1640
+    assert round_bytes(100, "fp32", "int8", 2, packed=True) == 2040
     assert round_inodes(3) > round_inodes(1) >= 3 + 3 + 1
 
 

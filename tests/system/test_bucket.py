@@ -1,4 +1,4 @@
-"""A whole run of real processes with its blobs in a bucket; the coordinator loses its directory of blobs on the way."""
+"""A whole run of real processes with its blobs in a bucket, packed; the coordinator loses its directory of blobs on the way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_run_on_a_bucket_outlives_the_coordinators_directory(
     setting = (
         f'[coordinator]\nobjects = "{objects}"\nobjects_endpoint = "{s3.url}"\nobjects_region = "{place.region}"\n'
     )
-    path.write_text(path.read_text().replace("[coordinator]\n", setting))
+    path.write_text(path.read_text().replace("[coordinator]\n", setting) + '\n[wire]\ncompress = "planes"\n')
     files = open_run(path)
     with Run(files) as run:
         for name in ("alpha", "beta"):

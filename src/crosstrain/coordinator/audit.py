@@ -30,9 +30,10 @@ from crosstrain.domain.lease import LeaseState
 from crosstrain.domain.ledger import Span, count_blocks, partition_problem
 from crosstrain.domain.permutation import epoch_order
 from crosstrain.domain.phase import digest_windows, sum_windows, window_numbers
-from crosstrain.errors import CrosstrainError
+from crosstrain.errors import CrosstrainError, IntegrityError
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.storage import lease_store, ledger_store, retention_store, run_store, site_store
+from crosstrain.storage.byte_planes import PackedFile
 from crosstrain.storage.database import Database
 from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.object_store import ObjectStore, digest_file
@@ -236,7 +237,7 @@ class _Story:
         named = {
             digest: f"generation {r.number}"
             for r in self.chain
-            for digest in (r.weights, r.master, r.momentum)
+            for digest in (r.weights, r.packed, r.master, r.momentum)
             if digest
         }
         return named | {
@@ -335,4 +336,21 @@ def _replay_problems(story: _Story, objects: ObjectStore, lost: frozenset[int]) 
             again = {name: digest_file(path) for name, path in paths.items()}
         stored = {"weights": record.weights, "master": record.master, "momentum": record.momentum}
         differing = [name for name, digest in again.items() if digest != stored[name]]
+        if record.packed is not None and record.packed not in story.gone and not _holds(objects, record):
+            differing.append("packed weights")
         yield f"generation {record.number} recomputed differs in {', '.join(differing)}" if differing else ""
+
+
+def _holds(objects: ObjectStore, record: GenerationRecord) -> bool:
+    """Whether a generation's packed weights are its weights. They are unpacked, not made again: another release of zstd packs to
+    other bytes."""
+    assert record.packed is not None
+    try:
+        with (
+            PackedFile(objects.path(record.packed), objects.size(record.weights)) as file,
+            tempfile.TemporaryDirectory() as scratch,
+        ):
+            file.unpack(Path(scratch) / "weights", durable=False)
+            return file.digest == record.weights
+    except IntegrityError:
+        return False

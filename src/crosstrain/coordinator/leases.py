@@ -66,7 +66,7 @@ def _next_ahead(view: LazyView, wish: messages.Ahead) -> messages.NextReply:
     if before is not None and model is not None and model.number > before.generation:
         measure = view.must_evaluate
         with service.presences.lock:
-            service.presences.adopting[view.asking.session] = model.weights
+            service.presences.adopting[view.asking.session] = model.packed or model.weights
             if measure:
                 service.presences.evaluators[model.number] = view.asking.session
         reply = _reply(service, model, Instruction(Work.ADOPT, f"generation {model.number} is current"), view.now)
@@ -231,6 +231,7 @@ def _reply(service: Service, model: Model | None, instruction: Instruction, now:
         poll_ms=poll,
         generation=None if model is None else model.number,
         weights=None if model is None else model.weights,
+        packed=None if model is None else model.packed,
         global_step=None if model is None else model.global_step,
     )
 
@@ -241,7 +242,7 @@ def _remember(service: Service, session: SessionId, model: Model | None, instruc
         if instruction.work is Work.INITIALISE:
             service.presences.initialiser = session
         if instruction.work is Work.ADOPT and model is not None:
-            service.presences.adopting[session] = model.weights
+            service.presences.adopting[session] = model.packed or model.weights
         if instruction.work is Work.EVALUATE and model is not None:
             service.presences.evaluators[model.number] = session
         presence = service.presences.sessions.get(session)

@@ -29,6 +29,8 @@ from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.outer.presets import hyperparameters
 from crosstrain.outer.weighted_merge import Merged, Workspace, merge_tensor, weigh
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.byte_planes import pack
+from crosstrain.storage.delta_file import ELEMENT_BYTES
 from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.object_store import ObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
@@ -149,14 +151,15 @@ def _entries(file: WeightsFile, dtype: DType) -> list[Entry]:
 def publish_initial(service: Service, weights: Digest, now: Instant) -> GenerationRecord:
     """Publishes generation 0 from the float32 weights that the first site made. Publishing it again changes nothing."""
     wire = weights if service.config.wire.weights == "fp32" else rounded(service.objects, weights, service.work)
+    packed = _packed(service, service.objects.path(wire))
     record = GenerationRecord(
-        Generation(0), None, wire, weights, None, 0, 0, None, None, contributions=0, published_at=now
+        Generation(0), None, wire, weights, None, 0, 0, None, None, contributions=0, published_at=now, packed=packed
     )
     with service.database.write() as connection:
         known = run_store.newest_generation(connection)
         if known is not None:
             return known
-        for digest in (record.weights, record.master):
+        for digest in (record.weights, record.download, record.master):
             service.objects.path(digest)  # in the transaction: what nothing refers to may be removed
         run_store.add_generation(connection, record)
         run_store.open_round(connection, record.number, now)
@@ -170,6 +173,7 @@ def publish(service: Service, parent: GenerationRecord, rows: Sequence[RowMappin
     hyper = hyperparameters(service.outer, parent.global_step, service.config.total_steps, len(rows))
     recipe = recipe_of(parent, rows, hyper, service.config.wire)
     paths = merge(service.objects, service.deltas, recipe, service.work)
+    packed = _packed(service, paths.get("weights", paths["master"]))
     files = {name: service.objects.adopt(path) for name, path in paths.items()}
     record = GenerationRecord(
         number=Generation(parent.number + 1),
@@ -183,6 +187,7 @@ def publish(service: Service, parent: GenerationRecord, rows: Sequence[RowMappin
         beta=hyper.beta,
         contributions=len(rows),
         published_at=now,
+        packed=packed,
     )
     with service.database.write() as connection:
         newest = run_store.newest_generation(connection)
@@ -234,6 +239,18 @@ def _open_next(service: Service, connection: Connection, record: GenerationRecor
         run_store.set_epoch(connection, epoch + 1)
         run_store.log(connection, EventKind.EPOCH_OPENED, f"epoch {epoch + 1} in a new order", now)
     run_store.open_round(connection, record.number, now)
+
+
+def _packed(service: Service, weights: Path) -> Digest | None:
+    """The blob of packed weights, if that is how they travel."""
+    wire = service.config.wire
+    if wire.compress == "none":
+        return None
+    service.work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=service.work) as directory:
+        path = Path(directory) / "packed"
+        pack(weights, path, ELEMENT_BYTES[wire.weights])
+        return service.objects.adopt(path)
 
 
 def rounded(objects: ObjectStore, master: Digest, work: Path) -> Digest:

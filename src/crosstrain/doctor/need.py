@@ -38,12 +38,13 @@ def upload_bytes(config: RunConfig) -> int:
 
 
 def site_bytes(config: RunConfig) -> int:
-    """The most that a site's directory holds at a time: two generations, a delta (and packed, where it travels so),
-    checkpoints, generation 0."""
+    """The most that a site's directory holds at a time: two generations, a delta (one of either packed as well, where they
+    travel so), checkpoints, generation 0."""
     count = parameters(config.model)
     checkpoints = KEPT_CHECKPOINTS * CHECKPOINT_BYTES * count
-    deltas = (2 if config.wire.compress == "planes" else 1) * upload_bytes(config)
-    return round(2 * download_bytes(config) + deltas + checkpoints + BYTES_PER_PARAMETER["fp32"] * count)
+    packed = download_bytes(config) + upload_bytes(config) if config.wire.compress == "planes" else 0
+    held = 2 * download_bytes(config) + upload_bytes(config) + packed
+    return round(held + checkpoints + BYTES_PER_PARAMETER["fp32"] * count)
 
 
 def round_bytes(config: RunConfig) -> int:

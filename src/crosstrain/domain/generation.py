@@ -15,12 +15,13 @@ class GenerationRecord:
     """A published global model.
 
     Attributes:
-        weights: what sites download (bf16 or float32).
+        weights: what sites train from (bf16 or float32).
         master: float32 weights.
         momentum: float32 outer momentum, None for generation 0.
         global_step: inner steps behind it; advances by the largest number of steps of any merged contribution.
         tokens: merged tokens so far.
         eta, beta: the outer step's values, None for generation 0.
+        packed: `weights`, packed; None where they travel as they are.
     """
 
     number: Generation
@@ -34,6 +35,12 @@ class GenerationRecord:
     beta: float | None
     contributions: int
     published_at: Instant
+    packed: Digest | None = None
+
+    @property
+    def download(self) -> Digest:
+        """What sites fetch."""
+        return self.packed or self.weights
 
 
 def chain_problem(chain: Sequence[GenerationRecord]) -> str | None:

@@ -140,7 +140,7 @@ def _needed(uses: Uses, retention: Retention, now: Instant) -> set[Digest]:
         if (use.generation in kept if use.accepted else now < use.received_at + retention.inspection_ms)
     }
     if uses.unknown_downloads:
-        needed |= {record.weights for record in uses.chain}
+        needed |= {record.download for record in uses.chain}
     return needed | uses.downloads
 
 
@@ -161,4 +161,5 @@ def _reasons(uses: Uses, retention: Retention) -> dict[Digest, str]:
 
 
 def _files(record: GenerationRecord) -> Iterator[Digest]:
-    yield from (digest for digest in (record.weights, record.master, record.momentum) if digest is not None)
+    files = (record.weights, record.packed, record.master, record.momentum)
+    yield from (digest for digest in files if digest is not None)

@@ -26,17 +26,17 @@ def round_bytes(parameters: float, weights: str, delta: str, sites: int, packed:
 
     Args:
         weights, delta: types of `wire`.
-        packed: deltas travel packed, and are unpacked beside that until the round is merged. How much smaller they get is not
-            known before, so nothing is counted on.
+        packed: both travel packed and are needed unpacked too: the deltas until the round is merged. How much smaller they get is
+            not known before, so nothing is counted on.
     """
-    per = MASTER_BYTES + BYTES_PER_PARAMETER[weights] + sites * BYTES_PER_PARAMETER[delta] * (2 if packed else 1)
-    return round(parameters * per)
+    travels = BYTES_PER_PARAMETER[weights] + sites * BYTES_PER_PARAMETER[delta]
+    return round(parameters * (MASTER_BYTES + travels * (2 if packed else 1)))
 
 
 def round_inodes(sites: int) -> int:
     """Files and directories that a round makes: each blob may need a directory, each upload two files, each delta that travels
     packed two more."""
-    return 6 * sites + 12
+    return 6 * sites + 14
 
 
 def may_begin(room: Room, need_bytes: int, need_inodes: int) -> Verdict:

@@ -17,6 +17,7 @@ from crosstrain.domain import timeouts
 from crosstrain.domain.ids import Digest, Generation, SessionId, Token
 from crosstrain.domain.site import Phase
 from crosstrain.errors import CrosstrainError, Diverged, IntegrityError
+from crosstrain.site.adoption import fetch
 from crosstrain.site.courier import Courier
 from crosstrain.site.inner_phase import InnerPhase
 from crosstrain.site.machine import Machine, Parts, Pause, Stage
@@ -204,9 +205,10 @@ class Agent:
         self._p.board.show(Phase.ADOPTING)
         self._p.spool.forget_partial()  # its weights are about to be replaced
         weights = Digest(reply.weights)
-        path = self._p.spool.base(weights)
-        if not path.exists():
-            self._p.blobs.download(weights, path, self._p.api.deadline_s, self._p.shows(Phase.ADOPTING))
+        packed = None if reply.packed is None else Digest(reply.packed)
+        shows, known = self._p.shows(Phase.ADOPTING), self._p.spool.base(weights).exists()
+        path = fetch(self._p.blobs, self._p.spool, weights, packed, self._p.api.deadline_s, shows)
+        if not known:
             self._p.spool.drop_other_bases(weights)
         done = partial(self._adopted, Generation(reply.generation), weights)
         fresh = (

@@ -16,6 +16,7 @@ from pathlib import Path
 from crosstrain.domain.contribution import OF_CONTENT
 from crosstrain.domain.ids import Digest, Generation, SessionId, Token
 from crosstrain.errors import Refused
+from crosstrain.site.adoption import fetch
 from crosstrain.site.heartbeat import Board
 from crosstrain.site.spool import Fate, Pending, Spool
 from crosstrain.wire import messages
@@ -181,5 +182,6 @@ class Courier:
                 return None
         assert reply.generation is not None and reply.weights is not None and reply.global_step is not None
         weights, deadline_s = Digest(reply.weights), self._beside.api.deadline_s
-        self._beside.blobs.download(weights, self._spool.base(weights), deadline_s, lambda _done, _total: None)
+        packed = None if reply.packed is None else Digest(reply.packed)
+        fetch(self._beside.blobs, self._spool, weights, packed, deadline_s, lambda _done, _total: None)
         return Arrived(Generation(reply.generation), weights, reply.global_step, reply.measure)

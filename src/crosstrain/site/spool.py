@@ -3,6 +3,7 @@
 DIR/NAME/
   note.json                 what must survive a crash of the agent (`Note`)
   base-DIGEST.safetensors   the generation that training starts from
+  base-DIGEST.packed        the same as it came, until it is unpacked (`wire.compress`)
   delta                     the newest delta as it travels, until it is contributed
   delta.unpacked            the same before it is packed (`wire.compress`)
   start.safetensors         the weights at which a phase ahead began, until it is moved to the next generation
@@ -112,6 +113,10 @@ class Spool:
 
     def base(self, weights: Digest) -> Path:
         return self.directory / f"base-{weights[:16]}.safetensors"
+
+    def packed_base(self, weights: Digest) -> Path:
+        """The same as it came, until it is unpacked (`wire.compress`)."""
+        return self.base(weights).with_suffix(".packed")
 
     def drop_other_bases(self, weights: Digest) -> None:
         """Removes the base weights of earlier generations."""

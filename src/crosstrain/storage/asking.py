@@ -40,6 +40,7 @@ _ASKING = Prepared(
         _run.finished_reason,
         _generations.number,
         _generations.weights,
+        _generations.packed,
         _generations.global_step,
         _rounds.closing_at,
         _rounds.published_at,
@@ -68,10 +69,11 @@ _ASKING = Prepared(
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The newest generation, as far as a site is told of it."""
+    """The newest generation, as far as a site is told of it (`GenerationRecord`)."""
 
     number: Generation
     weights: Digest
+    packed: Digest | None
     global_step: int
 
 
@@ -118,8 +120,8 @@ def asking(connection: Connection, session: SessionId) -> Asking | None:
     if not rows:
         return None
     site, ended_at, end_reason, refused, windows_per_step, rate, progress_ms, rtt_ms, *rest = rows[0]
-    epoch, next_token, finished_at, finished_reason, number, weights, global_step, *rest = rest
-    closing_at, published_at, closing, contributed, evaluated, begun_at, *lease = rest
+    epoch, next_token, finished_at, finished_reason, number, weights, packed, *rest = rest
+    global_step, closing_at, published_at, closing, contributed, evaluated, begun_at, *lease = rest
     return Asking(
         session,
         SiteName(site),
@@ -132,7 +134,7 @@ def asking(connection: Connection, session: SessionId) -> Asking | None:
         epoch,
         Token(next_token),
         None if finished_at is None else str(finished_reason),
-        None if number is None else Model(Generation(number), Digest(weights), global_step),
+        None if number is None else Model(Generation(number), Digest(weights), packed and Digest(packed), global_step),
         closing if closing_at is not None and published_at is None else None,
         bool(contributed),
         bool(evaluated),

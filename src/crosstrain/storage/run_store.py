@@ -199,4 +199,5 @@ def _record(row: Row | RowMapping) -> GenerationRecord:
         row["beta"],
         row["contributions"],
         Instant(row["published_at"]),
+        None if row["packed"] is None else Digest(row["packed"]),
     )

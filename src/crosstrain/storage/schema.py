@@ -170,6 +170,7 @@ generations = Table(
     Column("beta", Float),
     Column("contributions", Integer, nullable=False),
     Column("published_at", BigInteger, nullable=False),
+    Column("packed", Text, doc="of `weights` packed, which sites download instead (`wire.compress`)"),
 )
 
 evaluations = Table(

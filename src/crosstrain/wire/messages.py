@@ -145,6 +145,8 @@ class NextReply(Message):
     poll_ms: Count = 1000
     generation: Count | None = None
     weights: Sha256 | None = None
+    packed: Sha256 | None = None
+    """Blob to fetch in the place of `weights`, which it holds packed (`wire.compress`)."""
     global_step: Count | None = None
     lease: LeaseInfo | None = None
     measure: bool = False

@@ -1,4 +1,5 @@
-"""Runs with packed deltas (`wire.compress`): the same generations to the bit, recomputed from what came, and nothing left over."""
+"""Runs whose weights and deltas travel packed (`wire.compress`): the same generations to the bit, recomputed from what came, and
+nothing left over."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from tests.fakes import SHAPES, SiteDriver, World, build_world, delta_bytes, run
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.room import Room, round_bytes
 from crosstrain.errors import EnvironmentFault
+from crosstrain.storage.byte_planes import PackedFile
 from crosstrain.storage.delta_file import Codec
 from crosstrain.storage.deltas import Compress
 from crosstrain.storage.durable import HEADROOM
@@ -69,6 +71,24 @@ def test_generations_are_the_same_as_without_packing_and_are_recomputed_to_the_b
     found = packed.audit(replay=True)
     assert (found.problems, found.replayed) == ((), 2)
     assert scratch(packed) == []
+    assert {record.packed for record in plain.chain()} == {None}
+
+
+def test_sites_are_told_where_the_packed_weights_are(world: World) -> None:
+    two_rounds(world)
+    record = world.chain()[-1]
+    reply = world.site("gamma").ask()
+    assert (reply["work"], reply["weights"], reply["packed"]) == ("adopt", record.weights, record.packed)
+    with PackedFile(world.objects.path(reply["packed"]), 1 << 20) as file:
+        file.unpack(world.directory / "again", durable=False)
+    assert (world.directory / "again").read_bytes() == world.objects.path(record.weights).read_bytes()
+
+
+def test_packed_weights_that_are_others_are_found(world: World) -> None:
+    two_rounds(world)
+    world.execute("UPDATE generations SET packed = (SELECT packed FROM generations WHERE number = 0) WHERE number = 2")
+    assert world.audit(replay=False).problems == ()
+    assert world.audit(replay=True).problems == ("generation 2 recomputed differs in packed weights",)
 
 
 def test_the_recorded_digest_is_that_of_the_bytes_that_travelled(world: World) -> None:
