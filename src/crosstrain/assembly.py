@@ -25,6 +25,7 @@ from crosstrain.domain.block import Corpus
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.domain.ledger import open_epoch
+from crosstrain.domain.plural import counted
 from crosstrain.errors import UsageError
 from crosstrain.outer.presets import outer_rule
 from crosstrain.planner import routes as placement_routes
@@ -96,7 +97,7 @@ def load_corpus(files: RunFiles, site: str | None = None) -> Manifest:
     block_windows = files.config.data.block_windows
     if manifest.train.windows < block_windows:
         raise UsageError(
-            f"The corpus {directory} has {manifest.train.windows} windows, one block has {block_windows}.",
+            f"The corpus {directory} has {counted(manifest.train.windows, 'window')}, one block has {block_windows}.",
             "set a smaller `data.block_windows`, build with a smaller --seq-len, or use more text",
         )
     if manifest.vocab_size > files.config.model.vocab_size:

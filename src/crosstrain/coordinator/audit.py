@@ -30,6 +30,7 @@ from crosstrain.domain.lease import LeaseState
 from crosstrain.domain.ledger import Span, count_blocks, partition_problem
 from crosstrain.domain.permutation import epoch_order
 from crosstrain.domain.phase import digest_windows, sum_windows, window_numbers
+from crosstrain.domain.plural import counted
 from crosstrain.errors import CrosstrainError, IntegrityError
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.storage import lease_store, ledger_store, retention_store, run_store, site_store
@@ -166,7 +167,7 @@ class _Story:
             if states != expected.get(row["state"], set()):
                 yield f"lease {token} is {row['state']}, but holds {' and '.join(sorted(states)) or 'no'} blocks"
             elif row["state"] == LeaseState.LIVE.value and count_blocks(held[token]) != row["blocks"]:
-                yield f"lease {token} of {row['blocks']} blocks holds {count_blocks(held[token])}"
+                yield f"lease {token} of {counted(row['blocks'], 'block')} holds {count_blocks(held[token])}"
 
     def chain_problems(self) -> Iterator[str]:
         """Numbers, parents, steps and tokens of the generations (G4), and one merge per contribution (G2)."""
@@ -178,10 +179,13 @@ class _Story:
             rows = [row for row in merged if row["generation"] == record.parent]
             parent = self.chain[record.number - 1]
             if len(rows) != record.contributions:
-                yield f"generation {record.number} counts {record.contributions} contributions, {len(rows)} are merged"
+                yield f"generation {record.number} counts {counted(record.contributions, 'contribution')}, {len(rows)} are merged"
             tokens = sum(row["tokens"] for row in rows)
             if parent.tokens + tokens != record.tokens:
-                yield f"generation {record.number} has {record.tokens} tokens, its contributions make {parent.tokens + tokens}"
+                yield (
+                    f"generation {record.number} has {counted(record.tokens, 'token')}, "
+                    f"its contributions make {parent.tokens + tokens}"
+                )
             steps = max((row["steps"] for row in rows), default=0)
             if parent.global_step + steps != record.global_step:
                 yield f"generation {record.number} is at step {record.global_step}, expected {parent.global_step + steps}"

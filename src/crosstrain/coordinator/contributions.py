@@ -12,6 +12,7 @@ from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, Token
 from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.domain.ledger import contribute
+from crosstrain.domain.plural import counted
 from crosstrain.errors import IntegrityError, Refused
 from crosstrain.outer.delta import DeltaSummary, summarize_delta
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
@@ -87,7 +88,10 @@ def _record(
     held = ledger_store.held(connection, lease.token)
     change = contribute(held, claim.blocks, ledger_store.neighbours(connection, held, BlockState.AVAILABLE))
     ledger_store.apply(connection, change)
-    reason = f"{claim.blocks} of {lease.blocks} blocks, {claim.tokens} tokens in {claim.steps} steps"
+    reason = (
+        f"{claim.blocks} of {counted(lease.blocks, 'block')}, {counted(claim.tokens, 'token')} "
+        f"in {counted(claim.steps, 'step')}"
+    )
     lease_store.end(connection, lease, LeaseState.CONTRIBUTED, reason, now)
     run_store.log_change(connection, change, lease.token, lease.site, lease.session, lease.generation, reason, now)
     site_store.add_totals(connection, lease.site, lost_blocks=lease.blocks - claim.blocks)

@@ -23,6 +23,7 @@ from crosstrain.domain.generation import GenerationRecord, is_finished
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import LeaseState
 from crosstrain.domain.ledger import count_blocks, move, open_epoch
+from crosstrain.domain.plural import counted
 from crosstrain.errors import IntegrityError
 from crosstrain.outer.encoding import Array, Delta
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
@@ -200,7 +201,7 @@ def publish(service: Service, parent: GenerationRecord, rows: Sequence[RowMappin
         run_store.round_published(connection, parent.number, now)
         for row in rows:
             _commit_blocks(connection, row, record, now)
-        text = f"generation {record.number} from {len(rows)} contributions, eta {hyper.eta:g}, beta {hyper.beta:.3g}"
+        text = f"generation {record.number} from {counted(len(rows), 'contribution')}, eta {hyper.eta:g}, beta {hyper.beta:.3g}"
         run_store.log(connection, EventKind.PUBLISHED, text, now, generation=record.number)
         _open_next(service, connection, record, now)
     service.deltas.forget_all()

@@ -16,6 +16,7 @@ from typing import Any
 
 from crosstrain.domain.ids import Digest, Generation, Token
 from crosstrain.domain.phase import NOTHING, PhasePlan, PhaseProgress, WindowRange, join_results, step_count
+from crosstrain.domain.plural import counted
 from crosstrain.domain.schedule import LearningRateSchedule
 from crosstrain.domain.site import Phase
 from crosstrain.errors import Refused
@@ -75,7 +76,7 @@ class InnerPhase:
 
     def resume(self, lease: messages.LeaseInfo, saved: Partial) -> Pause:
         """Goes on with a saved phase, whose checkpoint the trainer holds, under a lease of the same blocks."""
-        self._machine.say(f"going on with lease {lease.token} after {saved.done.blocks} blocks")
+        self._machine.say(f"going on with lease {lease.token} after {counted(saved.done.blocks, 'block')}")
         self._done = saved.done
         return self._begin(lease, Digest(saved.base))
 
@@ -111,7 +112,7 @@ class InnerPhase:
             if progress.blocks and self.pace.block_s is None:  # the first phase: nothing was measured before
                 self.pace = self.pace.after(block_s=(self._p.clock.perf() - self._began_at) / progress.blocks)
             steps, blocks = self._done.steps + progress.steps, self._done.blocks + progress.blocks
-            detail = f"lease {plan.token}, {blocks} of {len(self._blocks)} blocks"
+            detail = f"lease {plan.token}, {blocks} of {counted(len(self._blocks), 'block')}"
             total = self._done.steps + len(plan.learning_rates)
             self._p.board.show(Phase.TRAINING, steps, total, progress.loss, detail, blocks)
         reason = self.reason_to_end() or self.reason_to_interrupt()
@@ -164,7 +165,7 @@ class InnerPhase:
         untouched = len(self._blocks) - self._done.blocks
         self._blocks = self._blocks[: self._done.blocks + -(-untouched // 2)]
         self._p.board.shed(Token(self._lease.token), len(self._blocks))
-        self._machine.say(f"kept {len(self._blocks)} blocks of lease {self._lease.token} for this site")
+        self._machine.say(f"kept {counted(len(self._blocks), 'block')} of lease {self._lease.token} for this site")
 
     # -- saving -----------------------------------------------------------------------------------------------------
 

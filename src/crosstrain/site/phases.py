@@ -15,6 +15,7 @@ from crosstrain.domain.phase import (
     step_count,
     window_numbers,
 )
+from crosstrain.domain.plural import counted
 from crosstrain.errors import Diverged
 from crosstrain.site.trainer import Position, Watch
 
@@ -36,7 +37,7 @@ def check_plan(plan: PhasePlan, position: Position, diverged: bool) -> None:
     steps = step_count(plan.windows, plan.windows_per_step)
     if len(plan.learning_rates) != steps:
         raise ValueError(
-            f"expected one learning rate for each of the {steps} steps of {plan.windows} windows, "
+            f"expected one learning rate for each of the {counted(steps, 'step')} of {counted(plan.windows, 'window')}, "
             f"found {len(plan.learning_rates)}"
         )
     if plan.generation != position.generation:
