@@ -22,7 +22,7 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -211,7 +211,7 @@ class PackedFile:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> PackedFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
