@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hmac
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
+from urllib.parse import quote
 
 import httpx
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from tests.http_serving import Request as Received
 from tests.http_serving import Spoiled, serving
 
 from crosstrain.domain.ids import Digest
 from crosstrain.domain.parts import PartsLeft
 from crosstrain.storage.s3_object_store import S3ObjectStore
 
-PASSED = ("content-range", "content-length", "content-type")
+KEPT_BACK = frozenset({"connection", "content-length", "date", "expect", "host", "server", "transfer-encoding"})
+"""Headers that are each connection's own."""
 
 
 class Front:
@@ -34,11 +39,34 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = Request(scope, receive)
         body = await incoming.body()
-        ranged = {"range": incoming.headers["range"]} if "range" in incoming.headers else {}
         path = f"{scope['raw_path'].decode()}?{incoming.url.query}"
-        found = await self._store.request(incoming.method, path, content=body, headers=ranged)
-        headers = {name: found.headers[name] for name in PASSED if name in found.headers}
+        found = await self._store.request(incoming.method, path, content=body, headers=_passed(incoming.headers))
+        headers = _passed(found.headers)
+        if incoming.method == "HEAD":
+            headers["content-length"] = found.headers["content-length"]
         await Response(found.content, found.status_code, headers)(scope, receive, send)
+
+
+def _passed(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in KEPT_BACK}
+
+
+def is_signed(request: Received, secret: str) -> bool:
+    """Whether the signature in the query is that of the request, as the service reckons it from what arrived.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html
+    """
+    pairs = sorted(pair for pair in request.query.split("&") if not pair.startswith("X-Amz-Signature="))
+    query = httpx.QueryParams(request.query)
+    assert query["X-Amz-SignedHeaders"] == "host"
+    path = quote(request.path, safe="/-_.~")
+    lines = (request.method, path, "&".join(pairs), f"host:{request.headers['host']}\n", "host", "UNSIGNED-PAYLOAD")
+    scope = query["X-Amz-Credential"].partition("/")[2]
+    text = "\n".join(("AWS4-HMAC-SHA256", query["X-Amz-Date"], scope, sha256("\n".join(lines).encode()).hexdigest()))
+    key = f"AWS4{secret}".encode()
+    for word in (*scope.split("/"), text):
+        key = hmac.digest(key, word.encode(), "sha256")
+    return key.hex() == query["X-Amz-Signature"]
 
 
 class Fronted(S3ObjectStore):

@@ -195,7 +195,7 @@ class CoordinatorSection(Section):
     objects: str = ""
     """Where blobs are: empty for `dir`, or s3://BUCKET/PREFIX, which needs the extra `s3`; credentials as AWS's tools take them."""
     objects_endpoint: str = ""
-    """Address of an S3-compatible service that is not AWS's; sites fetch weights from it too."""
+    """Address of an S3-compatible service that is not AWS's; sites fetch weights there and send them there, too."""
     objects_region: str = ""
     """Region of the bucket, if AWS's configuration does not say it."""
     objects_cache_gb: Positive = 50.0

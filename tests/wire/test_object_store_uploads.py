@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -13,7 +14,7 @@ from tests import s3 as s3_server
 from tests.fakes import ManualClock, World, corpus_manifest, run_config, sha256
 from tests.http_serving import Answer, Request, Spoiled, serving
 from tests.proxies import tinyproxy
-from tests.store_front import Front, Fronted, fronting
+from tests.store_front import Front, Fronted, fronting, is_signed
 
 from crosstrain.domain.byte_ranges import Span
 from crosstrain.domain.parts import PartRule
@@ -133,6 +134,19 @@ def test_bytes_pass_the_coordinator_by_and_nothing_of_its_credentials_reaches_th
     assert not any("authorization" in request.headers for request in bench.front.line.requests)
     bench.upload()
     assert len(bench.puts) == PARTS
+
+
+def test_what_arrives_at_the_store_is_what_the_coordinator_signed(fast_tmp: Path, s3: s3_server.Server) -> None:
+    with fronting(s3.url) as front:
+        bench = Bench(fast_tmp, replace(s3.place(), endpoint=front.url), front)
+        with serving(bench.line) as bench.url:
+            bench.upload()
+            bench.client().download(DIGEST, fast_tmp / "blob", 100.0, lambda *_: None)
+        signed = [request for request in front.line.requests if "X-Amz-Signature=" in request.query]
+        bench.world.database.close()
+    assert [request.method for request in signed] == ["PUT"] * PARTS + ["GET"]
+    assert all(is_signed(request, s3_server.CREDENTIALS["AWS_SECRET_ACCESS_KEY"]) for request in signed)
+    assert not any(is_signed(request, "another") for request in signed)
 
 
 @pytest.mark.parametrize("restarted", ["site", "coordinator"])
