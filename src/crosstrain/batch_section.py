@@ -84,6 +84,10 @@ class BatchSection(Section):
     """The award for this run; jobs are charged as they were submitted from here. Not set: no limit."""
     award_ends: date | None = None
     """Last day of the award (UTC); no job is submitted that could run beyond it."""
+    startup_s: Annotated[float, Field(ge=0.0, le=86400.0)] | None = None
+    """From a job's start to its first step, for the planner until it is measured from own jobs; default: 300."""
+    tail_s: Annotated[float, Field(ge=0.0, le=86400.0)] | None = None
+    """Checkpoint and upload before a job's end, the same; default: 120. `site.margin_s` comes on top."""
     setup: tuple[str, ...] = ()
     """Lines of shell before the command, such as `source .venv/bin/activate`."""
     modules: tuple[Word, ...] = ()

@@ -261,6 +261,8 @@ def _report(post: Post, seen: _Seen) -> ReportRequest:
             for each in rules.partitions or ()
             if each.max_time_s and each.partition in partitions
         },
+        startup_s=section.startup_s,
+        tail_s=section.tail_s,
         max_queued=most_queued(section, rules),
         max_depth=section.depth,
         node_hours_left=None if left is None else max(0.0, left),

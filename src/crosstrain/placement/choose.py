@@ -196,7 +196,7 @@ def _describe(run: str, search: _Search, tried: Mapping[int, Sequence[_Choice]],
             replace(
                 entry,
                 summary=short,
-                shape_reason=explain.shape(chosen[index].option, regrets),
+                shape_reason=explain.shape(chosen[index].option, regrets, site.overhead),
                 alternatives=regrets,
                 accumulation=passes if entry.role is not Role.OUT else None,
                 accumulation_reason=why if entry.role is not Role.OUT else "",
@@ -225,7 +225,7 @@ def _entry(
     early = starts[len(starts) // 10]
     keep, pending = _names(site), sum(job.state is JobState.PENDING for job in site.jobs)
     if (early > usual and not site.jobs) or choice.option.tokens_per_s <= 0:
-        why = explain.too_late(early, usual, choice.option.tokens_per_s)
+        why = explain.too_late(early, usual, choice.option.tokens_per_s, site.overhead)
         return SitePlan(site.name, Role.OUT, why, keep=_names(site), note=site.note)
     role = Role.MEMBER if chance >= 0.5 else Role.RESERVE
     wanted = max(1, depth) if not site.jobs else depth

@@ -43,12 +43,13 @@ NOTHING_LEFT = "nothing is left to train"
 """Why no job is submitted for a run that is done."""
 
 
-def too_late(early_s: float, finish_s: float, tokens_per_s: float) -> str:
+def too_late(early_s: float, finish_s: float, tokens_per_s: float, overhead: str) -> str:
     """Why a site is left out whose queue is too long."""
     if tokens_per_s <= 0:
         return "its jobs would train nothing: their speed is 0 tokens/s"
     if not isfinite(early_s):
-        return "no job of it would train before its award or its walltime is over"
+        why = f": {overhead}" if overhead else ""
+        return f"no job of it would train before its award or its walltime is over{why}"
     return f"even the luckiest tenth of its starts ({hours(early_s)}) comes after the run is done ({hours(finish_s)})"
 
 
@@ -81,8 +82,12 @@ def shape_in_short(others: Sequence[Alternative]) -> str:
     return f"done {hours(abs(best.later_s))} {'later' if best.later_s > 0 else 'earlier'} with {best.what}"
 
 
-def shape(option: Option, others: Sequence[Alternative]) -> str:
-    """Why a shape was chosen."""
+def shape(option: Option, others: Sequence[Alternative], overhead: str) -> str:
+    """Why a shape was chosen, and what its jobs do not train."""
+    return f"{_shape(option, others)}; {overhead}" if overhead else _shape(option, others)
+
+
+def _shape(option: Option, others: Sequence[Alternative]) -> str:
     low, high = option.forecast.band(0.8)
     wait = (
         f"it waits {hours(option.forecast.quantile(0.5))} (80 % between {hours(low)} and {hours(high)}) and trains "

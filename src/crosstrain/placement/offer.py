@@ -67,6 +67,7 @@ class SiteOffer:
         award_ends: when the award expires.
         startup_s: seconds from a job's start to its first optimiser step.
         tail_s: seconds that a job needs for checkpoint, upload and margin before its end.
+        overhead: where these two come from, for people.
         last_number: highest number of a job ever planned at this site; names are never used again.
         note: why options are missing or forecasts poor, for people.
     """
@@ -80,6 +81,7 @@ class SiteOffer:
     award_ends: Instant | None = None
     startup_s: float = 120.0
     tail_s: float = 60.0
+    overhead: str = ""
     last_number: int = 0
     note: str = ""
 

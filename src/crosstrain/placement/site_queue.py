@@ -96,6 +96,7 @@ class QueueReport:
         at: when the look was taken.
         jobs: all own jobs that queue or recent accounting know.
         waits: of jobs that started since the last report, own earlier ones or other people's.
+        startup_s, tail_s: as in `SiteQueue`.
         notes: what could not be seen, for people.
     """
 
@@ -106,6 +107,8 @@ class QueueReport:
     waits: tuple[tuple[Shape, Wait], ...] = ()
     discount: float | None = None
     partition_limits_s: tuple[tuple[str, float], ...] = ()
+    startup_s: float | None = None
+    tail_s: float | None = None
     limits: Limits = Limits()
     notes: tuple[str, ...] = ()
 
@@ -118,6 +121,8 @@ class SiteQueue:
         heard_at: time of the newest report.
         waits_until: waits that were known by then are taken in already.
         last_number: highest number that a job's name ever had.
+        startup_s, tail_s: of every job, from its start to its first step, and for checkpoint and upload before its end, as
+            the run file says; None if it does not.
     """
 
     site: SiteName
@@ -129,6 +134,8 @@ class SiteQueue:
     heard_at: Instant = NEVER
     waits_until: Instant = NEVER
     last_number: int = 0
+    startup_s: float | None = None
+    tail_s: float | None = None
 
 
 def new_queue(site: SiteName) -> SiteQueue:
@@ -154,7 +161,15 @@ def absorb(queue: SiteQueue, report: QueueReport, run: str) -> SiteQueue:
     if report.at < queue.heard_at:
         return queue
     queue = _absorb_jobs(queue, report, run)
-    return replace(queue, offered=report.offered, limits=report.limits, notes=report.notes, heard_at=report.at)
+    return replace(
+        queue,
+        offered=report.offered,
+        limits=report.limits,
+        notes=report.notes,
+        startup_s=report.startup_s,
+        tail_s=report.tail_s,
+        heard_at=report.at,
+    )
 
 
 def _absorb_jobs(queue: SiteQueue, report: QueueReport, run: str) -> SiteQueue:

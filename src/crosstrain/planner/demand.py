@@ -10,8 +10,9 @@ from sqlalchemy import Connection
 
 from crosstrain.config import RunConfig
 from crosstrain.domain.block import BlockState, Corpus
+from crosstrain.domain.ids import SiteName
 from crosstrain.placement.offer import Demand
-from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage import lease_store, ledger_store, placement_store, run_store, site_store
 
 RECENT = 5
 """Rounds that a typical round is taken from."""
@@ -54,6 +55,17 @@ def typical_exchange(connection: Connection) -> float:
         if row["generation"] in longest
     ]
     return float(median(spent)) if spent else 0.0
+
+
+def exchanges(connection: Connection, site: SiteName) -> list[float]:
+    """Seconds of checkpoint and upload in the site's last phases: what passed from grant to contribution, without the
+    training at its measured rate. Empty before it has contributed."""
+    row = site_store.find(connection, site)
+    rate = row["rate"] if row is not None else None
+    if not rate:
+        return []
+    spans = placement_store.phase_spans(connection, site, RECENT)
+    return [max(0.0, spent - blocks / rate) for blocks, spent in spans]
 
 
 def speeds(connection: Connection, corpus: Corpus, seq_len: int, sites: Sequence[str]) -> dict[str, float]:

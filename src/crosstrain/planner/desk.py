@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqlalchemy import Connection
+
 from crosstrain.config import RunConfig
 from crosstrain.domain.block import Corpus
 from crosstrain.domain.ids import Instant, SiteName
 from crosstrain.domain.plural import counted
 from crosstrain.placement.choose import make_plan
 from crosstrain.placement.plan import Plan
-from crosstrain.placement.site_queue import absorb, new_queue
+from crosstrain.placement.site_queue import SiteQueue, absorb, new_queue
 from crosstrain.planner import demand, offers, translate
+from crosstrain.planner.overhead import RECENT, Begun, Overhead, overhead
 from crosstrain.storage import placement_store
 from crosstrain.storage.database import Database
 from crosstrain.wire import placement as wire
 from crosstrain.wire.messages import Accepted
 
+SESSIONS = 10 * RECENT
+"""Sessions that are looked through: a job has several if its trainer was started again by hand."""
 KNOWN = "this report is known already"
 
 
@@ -66,13 +71,19 @@ class Desk:
             previous = placement_store.newest_plan(connection)
             work = demand.demand(connection, self.config, self.corpus, self.seq_len)
             speeds = demand.speeds(connection, self.corpus, self.seq_len, [queue.site for queue in queues])
-        tail_s = self.config.site.margin_s + offers.TAIL_S
-        sites = [offers.offer(each, speeds.get(each.site), offers.STARTUP_S, tail_s, now) for each in queues]
+            lost = {queue.site: self._lost(connection, queue) for queue in queues}
+        sites = [offers.offer(each, speeds.get(each.site), lost[each.site], now) for each in queues]
         plan = make_plan(self.config.run.name, work, sites, now, previous)
         if previous is None or _choices(plan) != _choices(previous):
             with self.database.write() as connection:
                 placement_store.keep_plan(connection, plan)
         return translate.plan(plan, work, self.config.run.name, queues, now)
+
+    def _lost(self, connection: Connection, queue: SiteQueue) -> Overhead:
+        begun = [Begun(*each) for each in placement_store.first_grants(connection, queue.site, SESSIONS)]
+        # A lease that is granted ahead of its generation waits for it; how long sending took is not to be told from that.
+        exchanges = [] if self.config.round.overlap else demand.exchanges(connection, queue.site)
+        return overhead(queue, begun, exchanges, self.config.site_named(queue.site).margin_s)
 
     def waits(self, now: Instant) -> wire.WaitsReply:
         """All forecasts, with the record of past error."""

@@ -10,13 +10,12 @@ from crosstrain.placement.offer import Job, JobState, Option, SiteOffer
 from crosstrain.placement.predict import forecast
 from crosstrain.placement.shape import Shape
 from crosstrain.placement.site_queue import OfferedShape, QueueState, SiteQueue, left_to_wait
+from crosstrain.planner.overhead import Overhead
 
 SILENT_MS = 24 * 3_600_000
 """A site of which nobody reported for this long is planned with all the same, and the plan says so."""
 ASSUMED_PER_GPU = 1000.0
 """Tokens per second of an accelerator (or of a node without any) where nothing is known: what matters is the ratio."""
-STARTUP_S = 300.0
-TAIL_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,12 @@ class Speed:
     shape: Shape | None
 
 
-def offer(queue: SiteQueue, measured: float | None, startup_s: float, tail_s: float, now: Instant) -> SiteOffer:
+def offer(queue: SiteQueue, measured: float | None, lost: Overhead, now: Instant) -> SiteOffer:
     """A site as the planner sees it.
 
     Args:
         measured: tokens per second of its sessions, None before it has trained.
+        lost: what a job of it does not train.
     """
     speed = None if measured is None else Speed(measured, _trained_with(queue))
     options = tuple(
@@ -47,8 +47,9 @@ def offer(queue: SiteQueue, measured: float | None, startup_s: float, tail_s: fl
         max_depth=limits.max_depth,
         node_hours_left=float("inf") if limits.node_hours_left is None else limits.node_hours_left,
         award_ends=limits.award_ends,
-        startup_s=startup_s,
-        tail_s=tail_s,
+        startup_s=lost.startup_s,
+        tail_s=lost.tail_s,
+        overhead=lost.reason,
         last_number=queue.last_number,
         note=_note(queue, speed, now),
     )

@@ -47,6 +47,8 @@ def report(request: wire.ReportRequest, now: Instant) -> QueueReport:
         waits=tuple((_shape(w.shape), Wait(ago(w.submitted_age_ms), w.wait_s, w.started)) for w in request.waits),
         discount=request.discount,
         partition_limits_s=tuple(sorted(request.partition_limits_s.items())),
+        startup_s=request.startup_s,
+        tail_s=request.tail_s,
         limits=Limits(
             request.max_queued,
             request.max_depth,

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from crosstrain.domain.ids import Instant, SiteName
 from crosstrain.placement.plan import Plan
@@ -20,6 +20,9 @@ _QUEUE = TypeAdapter(SiteQueue)
 _PLAN = TypeAdapter(Plan)
 _queues = schema.queues.c
 _reports = schema.reports.c
+_sessions = schema.sessions.c
+_leases = schema.leases.c
+_contributions = schema.contributions.c
 
 
 def queues(connection: Connection) -> tuple[SiteQueue, ...]:
@@ -67,6 +70,31 @@ def is_new_report(connection: Connection, report: str, site: SiteName, now: Inst
     connection.execute(delete(schema.reports).where(_reports.received_at < now - REMEMBERED_MS))
     connection.execute(insert(schema.reports).values(report=report, site=site, received_at=now))
     return True
+
+
+def first_grants(connection: Connection, site: SiteName, count: int) -> list[tuple[Instant, Instant]]:
+    """(opened, granted its first lease) of the newest sessions of a site that were granted one, oldest first."""
+    query = (
+        select(_sessions.opened_at, func.min(_leases.granted_at))
+        .join(schema.leases, _leases.session == _sessions.id)
+        .where(_sessions.site == site)
+        .group_by(_sessions.id, _sessions.opened_at)
+        .order_by(_sessions.id.desc())
+        .limit(count)
+    )
+    return [(Instant(opened), Instant(granted)) for opened, granted in reversed(connection.execute(query).all())]
+
+
+def phase_spans(connection: Connection, site: SiteName, count: int) -> list[tuple[int, float]]:
+    """(blocks, seconds from grant to contribution) of a site's newest accepted contributions, oldest first."""
+    query = (
+        select(_contributions.blocks, _contributions.received_at - _leases.granted_at)
+        .join(schema.leases, _leases.token == _contributions.token)
+        .where(_contributions.site == site, _contributions.accepted)
+        .order_by(_contributions.token.desc())
+        .limit(count)
+    )
+    return [(blocks, spent / 1000) for blocks, spent in reversed(connection.execute(query).all())]
 
 
 def newest_plan(connection: Connection) -> Plan | None:

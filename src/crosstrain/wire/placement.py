@@ -83,6 +83,10 @@ class ReportRequest(Message):
     waits: Annotated[tuple[WaitBody, ...], Field(max_length=MOST_ROWS)] = ()
     discount: Annotated[float, Field(gt=0, le=1)] | None = None
     partition_limits_s: dict[str, Duration] = Field(default_factory=dict)
+    startup_s: Duration | None = None
+    """From a job's start to its first step, as the run file says; what was measured counts more."""
+    tail_s: Duration | None = None
+    """The same of checkpoint and upload before its end."""
     max_queued: Annotated[int, Field(ge=1, le=1000)] = 4
     max_depth: Annotated[int, Field(ge=0, le=100)] = 2
     node_hours_left: Duration | None = None
