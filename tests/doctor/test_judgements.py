@@ -204,6 +204,8 @@ def test_needs_grow_with_sites_and_types() -> None:
     assert need.round_bytes(few) == 12 * count
     assert need.round_bytes(many) == 16 * count
     assert need.site_bytes(few) == 34 * count
+    packed = RunConfig.model_validate({"model": {"vocab_size": 1000}, "wire": {"compress": "planes"}})
+    assert (need.round_bytes(packed), need.site_bytes(packed)) == (16 * count, 38 * count)
 
 
 def test_settings_that_are_too_short_are_told_with_the_value_to_set() -> None:
