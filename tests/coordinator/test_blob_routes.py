@@ -157,3 +157,27 @@ def test_upload_without_a_length_of_its_own_is_taken(world: World) -> None:
         f"blobs/{DIGEST}", params={"offset": 0, "total": len(DATA)}, content=iter([DATA[:700], DATA[700:]])
     )
     assert response.json() == WHOLE
+
+
+def test_directory_takes_no_upload_past_the_coordinator(world: World) -> None:
+    answer = world.http.post(f"blobs/{DIGEST}/parts", params={"total": len(DATA)})
+    assert answer.json() == {"direct": False, "received": 0, "missing": []}
+
+
+def test_completing_says_what_is_missing_or_that_the_blob_is_there(world: World) -> None:
+    put(world, DATA[:1000])
+    answer = world.http.post(f"blobs/{DIGEST}/complete", params={"total": len(DATA)})
+    assert (answer.status_code, answer.json()["kind"]) == (409, "parts-missing")
+    assert "1,000 of 1,280 bytes" in answer.json()["detail"]
+    put(world, DATA[1000:], 1000)
+    for _ in range(2):
+        assert world.http.post(f"blobs/{DIGEST}/complete", params={"total": len(DATA)}).json() == WHOLE
+
+
+@pytest.mark.parametrize("what", ["parts", "complete"])
+@pytest.mark.parametrize(("digest", "params"), [(DIGEST, {}), (DIGEST, {"total": -1}), ("x", {"total": 5})])
+def test_question_without_a_size_or_digest_is_malformed(
+    world: World, what: str, digest: str, params: dict[str, int]
+) -> None:
+    response = world.http.post(f"blobs/{digest}/{what}", params=params)
+    assert (response.status_code, response.json()["kind"]) == (422, "malformed")
