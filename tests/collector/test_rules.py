@@ -142,10 +142,17 @@ def test_discount_is_used_over_requested_time_and_says_whose() -> None:
         row(JobState.COMPLETED, start=T - 3 * HOUR, elapsed_s=HOUR, user="a"),
         row(JobState.TIMEOUT, start=T - 3 * HOUR, elapsed_s=4 * HOUR, user="b"),
     ]
-    ratio, note = discount(rows)
+    ratio, note = discount(5 * rows)
     assert ratio == pytest.approx(5 / 8)
-    assert "2 jobs of 2 users" in note
+    assert "10 jobs of 2 users" in note
     assert discount([])[0] is None
+    assert discount(2 * rows) == (None, "no usage discount: only 4 jobs of 2 users can be seen")
+
+
+def test_own_jobs_alone_tell_no_discount() -> None:
+    """With PrivateData accounting shows nobody else's; a job of seconds must not promise that nobody waits."""
+    own = row(JobState.COMPLETED, start=T - 3 * HOUR, elapsed_s=3, user="me")
+    assert discount(20 * [own]) == (None, "no usage discount: only 20 jobs of 1 user can be seen")
 
 
 def test_award_is_charged_what_ran_and_committed_what_may_run() -> None:

@@ -15,6 +15,9 @@ from crosstrain.wire.placement import JobBody, ShapeBody, WaitBody
 MOST_WAITS = 200
 """Of a report: the newest."""
 MOST_JOBS = 500
+FEWEST_ENDED = 10
+FEWEST_USERS = 2
+"""Jobs and users that a usage discount is taken from."""
 ALIKE = log(2)
 """A job is like a shape if nodes and limit differ by at most a factor of two."""
 
@@ -55,11 +58,17 @@ def _like(row: JobRow, shapes: Sequence[ShapeBody]) -> ShapeBody | None:
 
 
 def discount(rows: Sequence[JobRow]) -> tuple[float | None, str]:
-    """Used over requested node-time of ended jobs, and a note on whose they are."""
+    """Used over requested node-time of ended jobs, and a note on whose they are. Where only own jobs can be seen
+    (PrivateData), or a handful, they tell nothing of the jobs that one waits for: a test of seconds would promise no wait."""
     ended = [row for row in rows if counts_for_usage(row)]
     ratio = usage_ratio(ended)
     users = {row.user for row in ended}
     note = f"the usage discount is that of {counted(len(ended), 'job')} of {counted(len(users), 'user')}"
+    if len(ended) > 0 and (len(ended) < FEWEST_ENDED or len(users) < FEWEST_USERS):
+        return (
+            None,
+            f"no usage discount: only {counted(len(ended), 'job')} of {counted(len(users), 'user')} can be seen",
+        )
     # Zero is a machine whose jobs all failed at once, which tells nothing of how long jobs run.
     return (min(1.0, ratio), note) if ratio else (None, "no job ended that tells how much of their time jobs use")
 
