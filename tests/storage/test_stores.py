@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from tests.databases import Backend
-from tests.fakes import NOON
+from tests.fakes import NOON, sqlite_file
 
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.contribution import Contribution, Judgement
@@ -22,6 +23,7 @@ from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.domain.ledger import Span, contribute, grant, move, open_epoch, partition_problem
 from crosstrain.errors import IntegrityError
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.asking import asking
 from crosstrain.storage.database import Database
 
 NOW = Instant(NOON)
@@ -140,6 +142,32 @@ def test_round_begins_with_the_first_lease_that_counts(database: Database) -> No
         lease_store.end(connection, late, LeaseState.CONTRIBUTED, "in", NOW)
         assert lease_store.round_begun(connection, Generation(0)) == NOW + 500
         assert lease_store.round_begun(connection, Generation(1)) is None
+
+
+def test_asking_takes_as_many_steps_after_a_thousand_leases_that_were_given_back(fast_tmp: Path) -> None:
+    def steps() -> int:
+        counted = []
+        driver = connection.connection.driver_connection
+        driver.set_progress_handler(lambda: counted.append(1), 1)
+        found = asking(connection, session)
+        driver.set_progress_handler(None, 0)
+        assert found is not None and found.lease is not None and found.begun_at == NOW
+        return len(counted)
+
+    with sqlite_file(fast_tmp / "run.sqlite") as database, database.write() as connection:
+        run_store.create(connection, "run", {}, "0" * 64, {}, NOW)
+        session = site_store.open_session(connection, ALPHA, 1, 1, "fresh", "1", NOW)
+        digest = Digest("a" * 64)
+        run_store.add_generation(
+            connection, GenerationRecord(Generation(0), None, digest, digest, None, 0, 0, None, None, 0, NOW)
+        )
+        lease_store.add(connection, lease(10_000, session=session), "")
+        before = steps()
+        for token in range(1, 1001):
+            given_back = lease(token, session=session)
+            lease_store.add(connection, given_back, "")
+            lease_store.end(connection, given_back, LeaseState.RELEASED, "", NOW)
+        assert steps() < before + 10
 
 
 def test_contribution_comes_back_as_claimed_in_the_order_of_tokens(database: Database) -> None:

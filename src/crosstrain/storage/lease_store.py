@@ -13,7 +13,6 @@ from sqlalchemy import (
     ScalarSelect,
     bindparam,
     case,
-    func,
     insert,
     select,
     update,
@@ -226,13 +225,6 @@ def recent_norms(connection: Connection, count: int) -> tuple[float, ...]:
         .limit(count)
     )
     return tuple(float(norm) for (norm,) in rows)[::-1]
-
-
-def granted_blocks(connection: Connection, generation: Generation) -> int:
-    """Blocks of all leases of a round."""
-    return int(
-        connection.execute(select(func.sum(_leases.blocks)).where(_leases.generation == generation)).scalar() or 0
-    )
 
 
 def round_begun(connection: Connection, generation: Generation) -> Instant | None:

@@ -119,7 +119,6 @@ leases = Table(
     Column("reason", Text, nullable=False),
     Index("leases_by_state", "state"),
     Index("leases_by_session", "session", "state"),
-    Index("leases_by_generation", "generation", "token"),
 )
 _counted = is_counted(leases.c.state)
 Index("counted_leases", leases.c.generation, leases.c.token, sqlite_where=_counted, postgresql_where=_counted)
