@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ class Presences:
     first_came_at: Instant | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class Service:
     """The coordinator's parts, put together by `assembly`.
 
@@ -86,7 +87,7 @@ class Service:
     pace: Pace | None = None
     extensions: tuple[Callable[[FastAPI, Service], None], ...] = ()
 
-    @property
+    @cached_property
     def rules(self) -> BarrierRules:
         section = self.config.round
         return BarrierRules(
@@ -97,7 +98,7 @@ class Service:
             _ms(section.start_after_s),
         )
 
-    @property
+    @cached_property
     def patience(self) -> Patience:
         return Patience(_ms(self.config.lease.boot_patience_s), _ms(self.config.lease.phase_patience_s))
 
