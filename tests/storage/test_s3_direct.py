@@ -203,17 +203,37 @@ def test_large_object_is_read_by_several_readers_and_goes_on_where_that_was_cut(
 ) -> None:
     monkeypatch.setattr("crosstrain.storage.s3_object_store.READ_SPAN", 700)
     data = os.urandom(7 * 700 + 1)
-    missing = asked(opened(bucket, directory), data)
-    put(data, *missing)
+    put(data, *asked(opened(bucket, directory), data))
+    opened(bucket, directory).complete(sha256(data), len(data))
+    shutil.rmtree(directory)
     with pytest.raises(EnvironmentFault, match="planted"):
-        opened(Fragile(place, 4), directory).complete(sha256(data), len(data))
+        opened(Fragile(place, reads=4), directory).path(sha256(data))
+    there = sum(part.stat().st_size for part in directory.glob("uploads/*.part"))
     patient = Fragile(place, reads=100)
-    store = opened(patient, directory)
-    before = len(data) - store.held(sha256(data)).length
-    assert 0 < before < len(data)
-    store.complete(sha256(data), len(data))
-    assert store.path(sha256(data)).read_bytes() == data
-    assert patient.bytes_read == before
+    assert opened(patient, directory).path(sha256(data)).read_bytes() == data
+    assert there and 0 < patient.bytes_read < len(data)
+
+
+def test_what_came_in_is_verified_by_its_own_bytes_alone(bucket: S3Bucket, directory: Path) -> None:
+    """Bytes that came through the coordinator as well prove nothing about the object that would be copied."""
+    store, spoilt = opened(bucket, directory), b"!" + DATA[1:]
+    store.receive(NAME, 0, [DATA[:1500]], TOTAL)
+    bucket_put(bucket, spoilt, directory)
+    with pytest.raises(IntegrityError, match=f"found {sha256(spoilt)}"):
+        store.complete(NAME, TOTAL)
+    assert list(bucket.listed()) == []
+    with store.open_part(NAME, 1500, TOTAL) as part:
+        part.write(DATA[1500:])  # and killed before it looked
+    bucket_put(bucket, spoilt, directory)
+    store.complete(NAME, TOTAL)
+    store.verify(NAME)
+
+
+def bucket_put(bucket: S3Bucket, data: bytes, directory: Path) -> None:
+    """What came in, by a site that is broken."""
+    path = directory.with_name("spoilt")
+    path.write_bytes(data)
+    bucket.put(s3_incoming.key_of(NAME), path)
 
 
 class Fragile(S3Bucket):

@@ -196,9 +196,14 @@ class LocalObjectStore:
 
     def adopt(self, path: Path) -> Digest:
         digest = digest_file(path)
+        self.take(digest, path)
+        return digest
+
+    def take(self, digest: Digest, path: Path) -> None:
+        """Takes in a file that was found to be the blob; as `adopt`."""
         if self.has(digest):
             path.unlink()
-            return digest
+            return
         with disk_faults(self._place(digest)):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -206,7 +211,6 @@ class LocalObjectStore:
             place.parent.mkdir(parents=True, exist_ok=True)
             path.replace(place)
             settle(place)
-        return digest
 
     def held(self, digest: Digest) -> ByteRanges:
         if self.has(digest):

@@ -24,7 +24,7 @@ from crosstrain.domain.ids import Digest
 from crosstrain.domain.parts import PartRule, PartsLeft
 from crosstrain.domain.retention import Stored
 from crosstrain.domain.room import Room
-from crosstrain.errors import IntegrityError, Refused
+from crosstrain.errors import IntegrityError
 from crosstrain.storage.object_store import LocalObjectStore, Part
 from crosstrain.storage.s3_bucket import S3Bucket
 from crosstrain.storage.s3_incoming import Incoming, counted_key, key_of
@@ -54,7 +54,7 @@ class S3ObjectStore:
         self._bucket, self._limit, self._rule = bucket, limit, rule or PartRule()
         self._incoming = Incoming(bucket, self._rule)
         self.directory = directory
-        self._local = LocalObjectStore(directory)
+        self._local, self._arriving = LocalObjectStore(directory), LocalObjectStore(directory / "arriving")
         self._sizes: dict[Digest, int | None] = {}
         self._used: OrderedDict[Digest, None] = OrderedDict()
         self._lock = threading.RLock()
@@ -72,7 +72,7 @@ class S3ObjectStore:
     def path(self, digest: Digest) -> Path:
         size = self.size(digest)
         with self._moving[digest]:
-            self._fetch(digest, counted_key(digest), size)
+            self._fetch(self._local, digest, counted_key(digest), size)
         self._use(digest)
         return self._local.path(digest)
 
@@ -139,6 +139,7 @@ class S3ObjectStore:
     def delete(self, digest: Digest) -> None:
         if not self.has(digest):
             self._incoming.discard(digest)
+            self._arriving.delete(digest)
         self._bucket.delete(counted_key(digest))
         self._local.delete(digest)
         with self._lock:
@@ -200,38 +201,38 @@ class S3ObjectStore:
 
     def _bring(self, digest: Digest, total: int) -> bool:
         """Takes a blob from where it came in to where it counts; False if all of it came through the coordinator instead."""
+        if self._local.held(digest).length == total:
+            return False
+        head = self._incoming.assemble(digest, total)
+        # Read anew and apart: what is copied is the object, and bytes that came another way would tell nothing about it.
+        self._arriving.delete(digest)
         try:
-            head = self._incoming.assemble(digest, total)
-        except Refused:
-            if self._local.held(digest).length == total:
-                return False
-            raise
-        try:
-            self._fetch(digest, key_of(digest), total)  # verified by that, and here, where a merge needs it
+            self._fetch(self._arriving, digest, key_of(digest), total)
         except IntegrityError:
             self._incoming.discard(digest)
             raise
+        self._local.take(digest, self._arriving.path(digest))
         self._bucket.copy(key_of(digest), counted_key(digest), head.tag)
         with self._lock:
             self._sizes[digest] = total
         self._incoming.discard(digest)
         return True
 
-    def _fetch(self, digest: Digest, key: str, size: int) -> None:
-        """Reads an object into the directory, verified; goes on with what an interrupted attempt left there."""
-        if self._local.has(digest):
+    def _fetch(self, into: LocalObjectStore, digest: Digest, key: str, size: int) -> None:
+        """Reads an object into a directory, verified; goes on with what an interrupted attempt left there."""
+        if into.has(digest):
             return
 
         def read(span: Span) -> None:
-            self._local.receive(digest, span[0], self._bucket.read(key, span), size)
+            into.receive(digest, span[0], self._bucket.read(key, span), size)
 
-        missing = self._local.held(digest).missing(0, size)
+        missing = into.held(digest).missing(0, size)
         spans = [(at, min(stop, at + READ_SPAN)) for start, stop in missing for at in range(start, stop, READ_SPAN)]
         with ThreadPoolExecutor(READERS, "read") as readers:
             list(readers.map(read, spans[:-1]))
         for span in spans[-1:]:
             read(span)  # alone: whoever brings the last byte verifies, and says what was wrong
-        if (held := self._local.receive(digest, size, (), size)) < size:
+        if (held := into.receive(digest, size, (), size)) < size:
             raise wrong(digest, f"{size:,} bytes", f"{held:,}")
 
     def _use(self, digest: Digest) -> None:

@@ -174,7 +174,9 @@ class BlobClient:
     def _past(self, move: Move, base: str, streams: int, patience: Patience) -> bool:
         """Moves bytes between here and the object store; False if that needs other addresses, or another way."""
         try:
-            self._run(move, streams, patience.elsewhere(Reach(self._clock, streams)), [base], f"past it, {base}")
+            self._run(
+                move, streams, patience.elsewhere(Reach(self._clock, streams)), [base], f"past the coordinator ({base})"
+            )
         except OutOfReachError as error:
             self._store.lost(str(error))
             return False
