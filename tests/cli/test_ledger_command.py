@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +71,15 @@ def test_the_text_has_totals_percentages_and_where_the_run_is(world: World, run_
     assert next(line for line in lines if line.startswith("total")).split()[:4] == ["total", "4", "3", "5"]
     assert "%" in next(line for line in lines if line.startswith("of granted"))
     assert lines[-1] == "run run, generation 1: 8 of 20 blocks are merged (40.0 %)"
+
+
+def test_a_terminal_of_80_columns_shows_every_number_and_heading_whole(world: World, run_file: Path) -> None:
+    done = CliRunner().invoke(app, ["ledger", str(run_file)], env={"FORCE_COLOR": "1", "COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    text = re.sub("\x1b\\[[0-9;]*m", "", done.stdout)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert {"ranks", "RTT", "entries", "grants", "expiries", "granted", "contributed", "leased"} <= set(text.split())
 
 
 @pytest.mark.parametrize(

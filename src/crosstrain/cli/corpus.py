@@ -87,9 +87,8 @@ def _print(manifest: Manifest, as_json: bool) -> None:
         "none": "nothing held out",
     }[manifest.heldout_rule]
     typer.echo(f"content     {manifest.content_sha256}")
-    typer.echo(
-        f"tokenizer   {manifest.tokenizer_sha256}, {counted(manifest.vocab_size, 'token')}, stored as {manifest.dtype}"
-    )
+    typer.echo(f"tokenizer   {manifest.tokenizer_sha256}")
+    typer.echo(f"vocabulary  {counted(manifest.vocab_size, 'token', spec=',')}, stored as {manifest.dtype}")
     typer.echo(f"seq_len     {manifest.seq_len}")
     for name, split in (("train", manifest.train), ("heldout", manifest.heldout)):
         typer.echo(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +47,8 @@ def doctor(
 
     Exit code 0 if a way was found, 1 if none was.
     """
+    from rich.console import Console
+
     from crosstrain.assembly import open_run
     from crosstrain.clock import SystemClock
     from crosstrain.doctor.examine import Question, examine, judge_settings, settings_of
@@ -72,7 +75,8 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(document_of(report, given)))
     else:
-        for line in lines_of(report, given):
+        console = Console()
+        for line in lines_of(report, given, console.width if console.is_terminal else None):
             typer.echo(line)
     if report.choice is None:
         raise typer.Exit(1)
@@ -105,25 +109,39 @@ def document_of(report: Report, given: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def lines_of(report: Report, given: Mapping[str, float]) -> list[str]:
-    """The text form."""
+def lines_of(report: Report, given: Mapping[str, float], columns: int | None = None) -> list[str]:
+    """The text form, wrapped to so many columns; None: not at all."""
     width = max(len(found.name) for found in report.findings)
     lines = []
     for found in report.findings:
-        lines.append(f"{found.level.value:7} {found.name:{width}}  {found.sentence}")
+        lines += _hanging(f"{found.level.value:7} {found.name:{width}}  ", found.sentence, columns)
         if found.advice:
-            lines.append(f"{'':8}{'':{width}}  -> {found.advice}")
+            lines += _hanging(f"{'':8}{'':{width}}  -> ", found.advice, columns)
     if report.timeouts:
         lines += ["", "Timeouts, derived from the model, the link and the round:", ""]
         wide = max(len(row.name) for row in report.timeouts)
         for row in report.timeouts:
             there = f"  [{row.key} = {given[row.key]:g}]" if row.key in given else ""
-            lines.append(f"{row.seconds:9.1f} s  {row.name:{wide}}  {row.rule}{there}")
+            lines += _hanging(f"{row.seconds:9.1f} s  {row.name:{wide}}  ", f"{row.rule}{there}", columns)
     lines.append("")
     if report.choice is None:
         return [*lines, "No way to the coordinator was found from here.", "See docs/guides/firewall.md."]
-    lines += [f"Way: {report.choice.way}, {report.choice.reason}. In RUN.toml:", ""]
+    lines += [*_hanging("", f"Way: {report.choice.way}, {report.choice.reason}. In RUN.toml:", columns), ""]
     lines += [f"    {line}" for line in report.choice.lines]
     if report.choice.shell:
         lines += ["", "and in the job's script:", "", *(f"    {line}" for line in report.choice.shell)]
     return lines
+
+
+def _hanging(head: str, sentence: str, columns: int | None) -> list[str]:
+    """The sentence beside its head, further lines under its beginning."""
+    if columns is None:
+        return [head + sentence]
+    return textwrap.wrap(
+        sentence,
+        max(columns, len(head) + 20),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -42,15 +42,20 @@ def ledger(
 
 
 def print_table(sites: Sequence[SiteStatus]) -> None:
-    """The whole table on standard output."""
+    """The whole table on standard output; in two parts where the terminal is too narrow for it."""
     from rich.console import Console
 
-    from crosstrain.dashboard.tables import ledger_table
+    from crosstrain.dashboard.tables import ledger_table, narrow_ledger_tables
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
-    console.print(ledger_table(sites, whole=True))
+    table = ledger_table(sites, whole=True)
+    if console.measure(table, options=console.options.update(max_width=10 * WIDTH)).maximum <= console.width:
+        console.print(table)
+        return
+    meetings, blocks = narrow_ledger_tables(sites)
+    console.print(meetings, "", blocks, sep="\n")
 
 
 def site_documents(sites: Sequence[SiteStatus]) -> dict[str, Any]:

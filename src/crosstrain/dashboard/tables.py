@@ -22,6 +22,7 @@ _COUNTED = {
 _OPEN = {"contributed": "contributed_blocks", "leased": "leased_blocks"}
 _BLOCKS = ("merged", "contributed", "leased", "lost", "shed")
 """Columns that add up to what was granted."""
+_MEETINGS = ("ranks", "RTT ms", "entries", "grants", "expiries")
 
 
 def ledger_table(sites: Sequence[SiteStatus], whole: bool = False) -> Table:
@@ -34,19 +35,32 @@ def ledger_table(sites: Sequence[SiteStatus], whole: bool = False) -> Table:
         whole: these two as columns as well, and a row of percentages of what was granted.
     """
     counted = {**_COUNTED, **_OPEN} if whole else _COUNTED
-    table = plain_table("Blocks by site")
+    return _by_site("Blocks by site", sites, ("ranks", "RTT ms", *counted), shares=whole)
+
+
+def narrow_ledger_tables(sites: Sequence[SiteStatus]) -> tuple[Table, Table]:
+    """The whole ledger table in two, for terminals of 80 columns: how often a site was there, and its blocks."""
+    blocks = _by_site("Blocks by site", sites, ("granted", *_BLOCKS), shares=True)
+    return _by_site("Sites", sites, _MEETINGS, shares=False), blocks
+
+
+def _by_site(title: str, sites: Sequence[SiteStatus], heads: Sequence[str], shares: bool) -> Table:
+    """Args: shares: adds a row of percentages of what was granted."""
+    table = plain_table(title)
     table.add_column("site", no_wrap=True)
-    for head in ("ranks", "RTT ms", *counted):
+    for head in heads:
         table.add_column(head, justify="right")
     for site in sites:
         amounts = ledger_amounts(site)
-        table.add_row(site.name, str(site.ranks), number(site.rtt_ms, 1), *(str(amounts[head]) for head in counted))
+        cells = {"ranks": str(site.ranks), "RTT ms": number(site.rtt_ms, 1)}
+        table.add_row(site.name, *(cells.get(head) or str(amounts[head]) for head in heads))
     table.add_section()
-    totals, ranks = ledger_totals(sites), str(sum(site.ranks for site in sites))
-    table.add_row("total", ranks, "", *(str(totals[head]) for head in counted), style="bold")
-    if whole and totals["granted"]:
-        shares = {head: f"{100 * totals[head] / totals['granted']:.1f} %" for head in _BLOCKS}
-        table.add_row("of granted", "", "", *(shares.get(head, "") for head in counted), style="dim")
+    totals = ledger_totals(sites)
+    sums = {"ranks": str(sum(site.ranks for site in sites)), "RTT ms": ""}
+    table.add_row("total", *(sums[head] if head in sums else str(totals[head]) for head in heads), style="bold")
+    if shares and totals["granted"]:
+        parts = {head: f"{100 * totals[head] / totals['granted']:.1f} %" for head in _BLOCKS}
+        table.add_row("of granted", *(parts.get(head, "") for head in heads), style="dim")
     return table
 
 
