@@ -86,7 +86,7 @@ def test_a_coordinator_is_found_and_what_works_is_told(coordinator: tuple[World,
     assert document["run_file"] == ["[site]", f'url = "http://127.0.0.1:{port}"']
     found = levels(document)
     assert (found["direct"], found["request bodies"], found["byte ranges"]) == ("ok", "ok", "unknown")
-    assert found["certificate"] == "warn"
+    assert found["certificate"] == "ok"
     assert "run run, crosstrain" in sentence(document, "direct")
     assert "16 MiB pass" in sentence(document, "request bodies")
     # The world's clock stands still far in the future, and that is no reason to refuse it.

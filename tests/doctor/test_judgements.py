@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from crosstrain.cli.doctor import lines_of
 from crosstrain.config import ModelSection, RunConfig
 from crosstrain.doctor import judge_machine, judge_network, need
 from crosstrain.doctor.choice import Seen, choose
-from crosstrain.doctor.examine import judge_settings, settings_of
+from crosstrain.doctor.examine import Report, circumstances, judge_settings, settings_of
 from crosstrain.doctor.finding import Finding, Level
 from crosstrain.doctor.observations import (
     Answer,
@@ -109,6 +110,12 @@ def test_an_answer_is_judged_by_who_gave_it(answer: Answer, level: Level, words:
     assert level is Level.OK or finding.advice
 
 
+def test_a_refused_connection_sends_to_the_coordinator_and_silence_to_the_proxy() -> None:
+    refused = replace(DOWN, error="ConnectError: [Errno 111] Connection refused")
+    assert "start `crosstrain coordinator`" in judge_network.judge_answer(refused).advice
+    assert "crosstrain coordinator" not in judge_network.judge_answer(DOWN).advice
+
+
 @pytest.mark.parametrize(
     ("finding", "level", "words"),
     [
@@ -126,6 +133,7 @@ def test_an_answer_is_judged_by_who_gave_it(answer: Answer, level: Level, words:
         (judge_network.judge_certificate(90 * 86400.0, URL), Level.OK, "ends in 90 days"),
         (judge_network.judge_certificate(3 * 86400.0, URL), Level.WARN, "ends in 3 days"),
         (judge_network.judge_certificate(None, "http://a"), Level.WARN, "has no TLS"),
+        (judge_network.judge_certificate(None, "http://127.0.0.1:1"), Level.OK, "does not leave this machine"),
         (judge_network.judge_certificate(None, URL), Level.UNKNOWN, "could not be read"),
         (judge_network.judge_held(replace(GOOD, held=True, silent_s=3)), Level.OK, "stays"),
         (judge_network.judge_held(replace(GOOD, held=False, silent_s=3)), Level.OK, "silent for 3 s is cut"),
@@ -244,3 +252,13 @@ def test_bucket_that_refuses_is_told_with_its_reason(seen: BucketSeen, level: Le
     found = judge_network.judge_bucket(seen)
     assert (found.level, bool(found.advice)) == (level, level is not Level.OK)
     assert (seen.error or seen.name) in found.sentence
+
+
+def test_the_text_is_wrapped_to_the_terminal_and_nowhere_else() -> None:
+    found = Finding(Level.WARN, "direct", "word " * 30, "advice " * 20)
+    report = Report(
+        (found,), None, derive(circumstances(RunConfig(model=ModelSection(vocab_size=16)), 1800.0, 1e6, 0.1))
+    )
+    wrapped, whole = lines_of(report, {}, 80), lines_of(report, {})
+    assert max(map(len, wrapped)) <= 80 < max(map(len, whole))
+    assert " ".join(" ".join(wrapped).split()) == " ".join(" ".join(whole).split())

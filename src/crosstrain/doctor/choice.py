@@ -62,7 +62,9 @@ def choose(ways: Sequence[Seen], box: Box | None) -> Choice | None:
             return Choice("proxy", reason, lines, (f"export {variable}={seen.answer.proxy}",))
         bypass = any(way.answer.proxy for way in ways)
         shell = (f"export NO_PROXY={urlsplit(url).hostname}",) if bypass else ()
-        reason = "without the proxy of the environment, which is one machine less" if bypass else "directly"
+        reason = (
+            "without the proxy of the environment, which is one machine less" if bypass else "nothing is in between"
+        )
         return Choice("direct", reason, lines, shell)
     if box is not None and not box.error and box.pulse is not None and not box.pulse.ended and box.moved:
         lines = ("[site]", f"url = {json.dumps('mailbox:' + box.directory)}")

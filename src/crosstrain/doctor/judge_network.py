@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from crosstrain.doctor.finding import Finding, Level
 from crosstrain.doctor.observations import Answer, Bodies, Box, BucketSeen, Connect, Ranged, Resolved, StoreSeen
 from crosstrain.wire.messages import PROTOCOL
 
 MINUTE_MS = 60_000.0
 DAY_S = 86_400.0
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MIB = 1 << 20
 SMALL_BODY = 1 << 18
 """The smallest part of an upload; a line that does not take it is of no use."""
@@ -52,7 +55,10 @@ def judge_answer(seen: Answer) -> Finding:
 def _advice_on_silence(seen: Answer) -> str:
     if seen.proxy:
         return "ask the centre which hosts and ports its proxy lets through"
-    return "normal where compute nodes have no network: a proxy (HTTPS_PROXY) or a relay is the way then"
+    normal = "normal where compute nodes have no network: a proxy (HTTPS_PROXY) or a relay is the way then"
+    if "refused" in seen.error:
+        return f"nothing listens there: start `crosstrain coordinator`, or correct the address; {normal}"
+    return normal
 
 
 def judge_connect(seen: Connect) -> Finding:
@@ -83,7 +89,9 @@ def judge_certificate(seconds: float | None, url: str) -> Finding:
     if seconds is None:
         if url.startswith("https:"):
             return Finding(Level.UNKNOWN, "certificate", "it could not be read")
-        advice = "put a proxy with TLS in front of the coordinator, see docs/guides/operating.md"
+        if urlsplit(url).hostname in LOOPBACK:
+            return Finding(Level.OK, "certificate", f"{url} has no TLS, and does not leave this machine")
+        advice = "put a proxy with TLS in front of the coordinator, see docs/guides/tls.md"
         return Finding(Level.WARN, "certificate", f"{url} has no TLS: whoever is on the way reads and writes", advice)
     sentence = f"valid, ends in {seconds / DAY_S:.0f} days"
     if seconds < 14 * DAY_S:
