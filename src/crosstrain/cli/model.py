@@ -33,7 +33,10 @@ def init(
     from crosstrain.runfile import write_run_file
 
     manifest = Manifest.load(corpus)
-    write_run_file(out, name, size.value, corpus.absolute(), manifest)
+    place, beside = corpus.absolute(), out.absolute().parent
+    # Relative where that is possible: the same run file goes to every site, with the corpus beside it.
+    place = place.relative_to(beside) if place.is_relative_to(beside) else place
+    write_run_file(out, name, size.value, place, manifest)
     typer.echo(str(out))
 
 
