@@ -72,7 +72,7 @@ def root(
     """Logs go to stderr, data to stdout."""
     level = logging.ERROR if quiet else logging.INFO
     logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    for chatty in ("httpx", "httpcore"):
+    for chatty in ("httpx", "httpcore", "matplotlib"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     if version:
         typer.echo(f"crosstrain {__version__}")
