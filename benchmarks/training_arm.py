@@ -78,9 +78,9 @@ class Arm:
             wire = WireSection(weights=config.wire.weights, delta=self.codec)
             recipe = publisher.Recipe(record, deltas, tokens, hyper, wire)
             opened = Deltas(self._objects, self.codec, "none", self.directory / "scratch")
-            paths = publisher.merge(self._objects, opened, recipe, self.directory / "work")
-            self.weights.add(paths["weights"], 2)
-            record = self._next(record, {name: self._objects.adopt(path) for name, path in paths.items()}, tokens)
+            made = publisher.merge(self._objects, opened, recipe, self.directory / "work")
+            self.weights.add(made["weights"].path, 2)
+            record = self._next(record, {name: self._objects.adopt(*file) for name, file in made.items()}, tokens)
         self.trainer.load(self._objects.path(record.weights), record.number)
         nll, counted = self.trainer.evaluate(config.heldout.windows)
         return nll / counted

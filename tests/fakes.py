@@ -483,10 +483,10 @@ class FailingStore(LocalObjectStore):
         super().__init__(directory)
         self._allowed = allowed
 
-    def adopt(self, path: Path) -> Digest:
+    def adopt(self, path: Path, digest: Digest | None = None) -> Digest:
         if not self._allowed():
             raise CrashError("before a blob appeared")
-        digest = super().adopt(path)
+        digest = super().adopt(path, digest)
         if not self._allowed():
             raise CrashError("after a blob appeared")
         return digest

@@ -57,9 +57,9 @@ class SlowStore(LocalObjectStore):
         super().__init__(directory)
         self._clock = clock
 
-    def adopt(self, path: Path) -> Digest:
+    def adopt(self, path: Path, digest: Digest | None = None) -> Digest:
         self._clock.advance(100_000)
-        return super().adopt(path)
+        return super().adopt(path, digest)
 
 
 def test_loop_does_not_rest_after_a_merge_as_after_a_look(world: World, running: threading.Thread) -> None:

@@ -11,8 +11,9 @@ from crosstrain.config import WireSection
 from crosstrain.coordinator import publisher
 from crosstrain.domain.generation import GenerationRecord
 from crosstrain.domain.ids import Digest, Generation, Instant
+from crosstrain.outer.delta import summarize_delta
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
-from crosstrain.storage.delta_file import Codec, DeltaWriter
+from crosstrain.storage.delta_file import Codec, DeltaFile, DeltaWriter
 from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.object_store import LocalObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
@@ -54,18 +55,18 @@ def test_pages_that_were_read_do_not_stay_in_memory(fast_tmp: Path) -> None:
     Path("/proc/self/clear_refs").write_text("5")
     before = resident_mib("VmRSS")
     opened = Deltas(store, wire.delta, wire.compress, fast_tmp / "scratch")
-    paths = publisher.merge(store, opened, publisher.Recipe(parent, deltas, (3, 1), hyper, wire), fast_tmp / "work")
+    made = publisher.merge(store, opened, publisher.Recipe(parent, deltas, (3, 1), hyper, wire), fast_tmp / "work")
     taken = resident_mib("VmHWM") - before
     read_mib = PARAMS * 12 >> 20
     assert taken < 85, f"the merge took {taken} MiB to read {read_mib}"
-    with WeightsFile(paths["weights"]) as file:
+    with WeightsFile(made["weights"].path) as file:
         assert [(entry.name, entry.dtype) for entry in file.entries] == [("large", "BF16"), ("rest", "BF16")]
         for entry in file.entries:
             found = file.array(entry.name).reshape(-1)
             np.testing.assert_allclose(found[[0, -1]].astype(np.float32), 0.5 + 0.5 * (0.25 + 0.156) + 0.156, rtol=0.02)
 
 
-def test_rounding_generation_0_does_not_keep_the_model_in_memory(fast_tmp: Path) -> None:
+def test_looking_at_generation_0_and_rounding_it_do_not_keep_the_model_in_memory(fast_tmp: Path) -> None:
     store = LocalObjectStore(fast_tmp / "objects")
     entries = [Entry("large", "F32", (30_000_000,))]
     with WeightsWriter(fast_tmp / "master", entries) as writer:
@@ -74,6 +75,8 @@ def test_rounding_generation_0_does_not_keep_the_model_in_memory(fast_tmp: Path)
     master = store.adopt(fast_tmp / "master")
     Path("/proc/self/clear_refs").write_text("5")
     before = resident_mib("VmRSS")
+    with DeltaFile(store.path(master), "fp32") as looked_at:
+        assert summarize_delta(looked_at.pieces()).finite
     wire = publisher.rounded(store, master, fast_tmp / "work")
     taken = resident_mib("VmHWM") - before
     assert taken < 60, f"rounding took {taken} MiB to read {entries[0].size * 4 >> 20}"

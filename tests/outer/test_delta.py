@@ -6,23 +6,46 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from crosstrain.outer.delta import DeltaSummary, summarize_delta
-from crosstrain.outer.encoding import BF16
+from crosstrain.outer import fused
+from crosstrain.outer.delta import DeltaSummary, look, summarize_delta
+from crosstrain.outer.encoding import BF16, Delta, quantize
 
 
 def test_norm_over_all_tensors() -> None:
     rng = np.random.default_rng(0)
-    arrays = [
+    parts = [
         rng.standard_normal((300, 400)).astype(np.float32),
         rng.standard_normal(70_000).astype(BF16),
         np.zeros(0, BF16),
     ]
-    flat = np.concatenate([array.astype(np.float64).reshape(-1) for array in arrays])
-    summary = summarize_delta(iter(arrays))
+    flat = np.concatenate([array.astype(np.float64).reshape(-1) for array in parts])
+    summary = summarize_delta(iter(parts))
     assert summary.norm == pytest.approx(float(np.linalg.norm(flat)), rel=1e-12)
     assert summary == DeltaSummary(summary.norm, True, float(np.abs(flat).max()))
-    assert summarize_delta(arrays) == summary
+    assert summarize_delta(parts) == summary
+
+
+@pytest.mark.skipif(fused.load() is None, reason="the package was installed without a C compiler")
+@given(
+    values=arrays(np.float32, st.integers(0, 1500), elements=st.floats(width=32)),
+    kind=st.sampled_from(["fp32", "bf16", "int8", "int4"]),
+)
+def test_compiled_look_is_numpys(values: np.ndarray, kind: str) -> None:
+    compiled = fused.load()
+    assert compiled is not None
+    with np.errstate(all="ignore"):
+        flat: Delta = values.astype(BF16) if kind == "bf16" else values
+        if kind in ("int8", "int4"):
+            flat = quantize(np.nan_to_num(values, posinf=1e30, neginf=-1e30), "int8" if kind == "int8" else "int4")
+    (squares, largest), (expected, magnitude) = compiled.look(flat), look(flat)
+    assert math.isfinite(largest) == math.isfinite(magnitude)
+    if math.isfinite(largest):
+        assert largest == magnitude
+        assert squares == pytest.approx(expected, rel=1e-12)
 
 
 def test_nothing() -> None:

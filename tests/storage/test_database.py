@@ -21,7 +21,8 @@ from crosstrain.domain.ids import Generation, Instant, Token
 from crosstrain.domain.ledger import grant, open_epoch
 from crosstrain.errors import EnvironmentFault, IntegrityError, Refused, Superseded, UsageError
 from crosstrain.storage import ledger_store, pulse, run_store, schema
-from crosstrain.storage.database import Database, open_sqlite, refuse_network_file_system
+from crosstrain.storage.database import Database, open_sqlite
+from crosstrain.storage.file_system import refuse_network_file_system
 from crosstrain.storage.prepared import Prepared
 from crosstrain.storage.pulse import Claim, Pulse
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from crosstrain.errors import EnvironmentFault, IntegrityError
+from crosstrain.storage import weights_file
 from crosstrain.storage.weights_file import Entry, WeightsFile, WeightsWriter
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -140,6 +142,18 @@ def test_chunks_equal_the_whole(tmp_path: Path) -> None:
     with WeightsWriter(tmp_path / "strided", [entry]) as writer:
         writer.write("w", np.repeat(whole, 2)[::2])
     assert len({(tmp_path / name).read_bytes() for name in ("whole", "chunks", "rounded", "strided")}) == 1
+
+
+def test_digest_is_known_when_the_file_is_written_and_flushed_beside_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights_file, "_FLUSH_BYTES", 1 << 10)
+    values = np.arange(3000, dtype=np.float32)
+    with WeightsWriter(tmp_path / "w", [Entry("a", "BF16", (3000,)), Entry("b", "F32", (3000,))]) as writer:
+        writer.write("a", values)
+        for begin in range(0, 3000, 700):
+            writer.append("b", values[begin : begin + 700])
+    assert writer.digest == hashlib.sha256((tmp_path / "w").read_bytes()).hexdigest()
 
 
 def test_misaligned_tensor(tmp_path: Path) -> None:

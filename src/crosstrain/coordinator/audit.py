@@ -37,7 +37,7 @@ from crosstrain.storage import lease_store, ledger_store, retention_store, run_s
 from crosstrain.storage.byte_planes import PackedFile
 from crosstrain.storage.database import Database
 from crosstrain.storage.deltas import Deltas
-from crosstrain.storage.object_store import ObjectStore, digest_file
+from crosstrain.storage.object_store import ObjectStore
 from crosstrain.storage.prepared import Row
 
 STATES = list(BlockState)
@@ -333,13 +333,12 @@ def _replay_problems(story: _Story, objects: ObjectStore, lost: frozenset[int]) 
         with tempfile.TemporaryDirectory() as scratch:
             try:
                 deltas = Deltas(objects, recipe.wire.delta, recipe.wire.compress, Path(scratch) / "deltas")
-                paths = publisher.merge(objects, deltas, recipe, Path(scratch))
+                made = publisher.merge(objects, deltas, recipe, Path(scratch))
             except CrosstrainError as error:
                 yield f"generation {record.number} cannot be recomputed: {error.message}"
                 continue
-            again = {name: digest_file(path) for name, path in paths.items()}
         stored = {"weights": record.weights, "master": record.master, "momentum": record.momentum}
-        differing = [name for name, digest in again.items() if digest != stored[name]]
+        differing = [name for name, file in made.items() if file.digest != stored[name]]
         if record.packed is not None and record.packed not in story.gone and not _holds(objects, record):
             differing.append("packed weights")
         yield f"generation {record.number} recomputed differs in {', '.join(differing)}" if differing else ""

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -182,23 +183,25 @@ class Blobs:
         return await self._run(lambda: self.received(digest))
 
     async def _write(self, part: Part, body: AsyncIterator[bytes]) -> None:
-        batch, count = bytearray(), 0
+        batch: list[bytes] = []
+        count, gathered = 0, 0
         try:
             async for chunk in body:
                 count += len(chunk)
                 if count > LARGEST_PART:
                     raise _too_large()
-                batch += chunk
-                if len(batch) >= BATCH_BYTES:
-                    data, batch = bytes(batch), bytearray()
-                    if not await self._run(lambda data=data: part.write(data)):  # type: ignore[misc]
+                batch.append(chunk)
+                gathered += len(chunk)
+                if gathered >= BATCH_BYTES:
+                    data, batch, gathered = b"".join(batch), [], 0
+                    if not await self._run(partial(part.write, data)):
                         return
         except ClientDisconnect:
             if batch:
-                await self._run(lambda: part.write(bytes(batch)))
+                await self._run(partial(part.write, b"".join(batch)))
             raise
         if batch:
-            await self._run(lambda: part.write(bytes(batch)))
+            await self._run(partial(part.write, b"".join(batch)))
 
     async def _run(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)

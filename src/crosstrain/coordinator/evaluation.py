@@ -10,7 +10,7 @@ from crosstrain.domain.plural import counted
 from crosstrain.errors import IntegrityError, Refused
 from crosstrain.outer.delta import summarize_delta
 from crosstrain.storage import run_store
-from crosstrain.storage.weights_file import WeightsFile
+from crosstrain.storage.delta_file import DeltaFile
 from crosstrain.wire import messages
 
 
@@ -28,9 +28,9 @@ def take_initial(service: Service, session: SessionId, weights: Digest, now: Ins
     if not service.objects.has(weights):
         raise Refused(f"Blob {weights[:12]} is not here.", "upload the weights first", kind="missing-blob")
     try:
-        with WeightsFile(service.objects.path(weights)) as file:
+        with DeltaFile(service.objects.path(weights), "fp32") as file:
             types = {entry.dtype for entry in file.entries}
-            finite = summarize_delta(file.array(entry.name) for entry in file.entries).finite
+            finite = summarize_delta(file.pieces()).finite
     except IntegrityError as error:
         raise Refused(f"The weights cannot be read: {error.message}", error.hint, kind="wrong-file") from error
     if types != {"F32"} or not finite:

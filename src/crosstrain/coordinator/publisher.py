@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sqlalchemy import Connection, RowMapping
 
@@ -74,7 +75,14 @@ def recipe_of(
     )
 
 
-def merge(objects: ObjectStore, deltas: Deltas, recipe: Recipe, work: Path) -> dict[str, Path]:
+class Made(NamedTuple):
+    """A finished file of a generation."""
+
+    path: Path
+    digest: Digest
+
+
+def merge(objects: ObjectStore, deltas: Deltas, recipe: Recipe, work: Path) -> dict[str, Made]:
     """Makes the files of a generation in `work`: `master`, `momentum`, and `weights` unless that is the master.
 
     Memory is one workspace and the pages of `_RELEASED` elements, whatever the model's size and the number of deltas.
@@ -94,7 +102,7 @@ def merge(objects: ObjectStore, deltas: Deltas, recipe: Recipe, work: Path) -> d
                 if since >= _RELEASED:
                     inputs.release()
                     since = 0
-    return paths
+    return {name: Made(path, out.digest(name)) for name, path in paths.items()}
 
 
 class _Inputs(ExitStack):
@@ -144,6 +152,10 @@ class _Outputs(ExitStack):
         for each in running:
             each.result()
 
+    def digest(self, name: str) -> Digest:
+        """Of a finished file."""
+        return self._writers[name].digest
+
 
 def _entries(file: WeightsFile, dtype: DType) -> list[Entry]:
     return [Entry(entry.name, dtype, entry.shape) for entry in file.entries]
@@ -173,9 +185,9 @@ def publish(service: Service, parent: GenerationRecord, rows: Sequence[RowMappin
     """Merges the accepted contributions of a closed round and publishes the next generation."""
     hyper = hyperparameters(service.outer, parent.global_step, service.config.total_steps, len(rows))
     recipe = recipe_of(parent, rows, hyper, service.config.wire)
-    paths = merge(service.objects, service.deltas, recipe, service.work)
-    packed = _packed(service, paths.get("weights", paths["master"]))
-    files = {name: service.objects.adopt(path) for name, path in paths.items()}
+    made = merge(service.objects, service.deltas, recipe, service.work)
+    packed = _packed(service, made.get("weights", made["master"]).path)
+    files = {name: service.objects.adopt(*file) for name, file in made.items()}
     record = GenerationRecord(
         number=Generation(parent.number + 1),
         parent=parent.number,
@@ -266,4 +278,4 @@ def rounded(objects: ObjectStore, master: Digest, work: Path) -> Digest:
                 for begin in range(0, flat.size or 1, _RELEASED):
                     out.append(entry.name, flat[begin : begin + _RELEASED])
                     source.release()
-        return objects.adopt(path)
+        return objects.adopt(path, out.digest)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +55,7 @@ class Presences:
     first_came_at: Instant | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Service:
     """The coordinator's parts, put together by `assembly`.
 
@@ -67,6 +66,7 @@ class Service:
         wake: set by whatever may let the round close, so that the loop looks at once.
         barrier: the newest verdict on the open round, for replies and status.
         pace: the newest look at the round's pace; written inside write transactions alone, which exclude each other.
+        rules, patience: of `config`, which every heartbeat asks for.
         extensions: add other services' routes to the application.
     """
 
@@ -86,21 +86,19 @@ class Service:
     barrier: Verdict = field(default_factory=lambda: Verdict(False, "starting"))
     pace: Pace | None = None
     extensions: tuple[Callable[[FastAPI, Service], None], ...] = ()
+    rules: BarrierRules = field(init=False)
+    patience: Patience = field(init=False)
 
-    @cached_property
-    def rules(self) -> BarrierRules:
-        section = self.config.round
-        return BarrierRules(
+    def __post_init__(self) -> None:
+        lease, section = self.config.lease, self.config.round
+        self.rules = BarrierRules(
             _ms(section.cutoff_s),
             _ms(section.drain_s),
-            _ms(self.config.lease.join_patience_s),
+            _ms(lease.join_patience_s),
             section.start_when_sites,
             _ms(section.start_after_s),
         )
-
-    @cached_property
-    def patience(self) -> Patience:
-        return Patience(_ms(self.config.lease.boot_patience_s), _ms(self.config.lease.phase_patience_s))
+        self.patience = Patience(_ms(lease.boot_patience_s), _ms(lease.phase_patience_s))
 
     def room(self, weights: Digest) -> Verdict:
         """Whether the store has room for a round that starts from `weights`, and for the ledger to grow beside it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from crosstrain.doctor.finding import Finding, Level
 from crosstrain.doctor.observations import Disk, Machine
 from crosstrain.domain.plural import counted
-from crosstrain.storage.database import NETWORK_FILE_SYSTEMS
+from crosstrain.storage.file_system import NETWORK_FILE_SYSTEMS
 
 GB = 1e9
 ENOUGH_ROUNDS = 10

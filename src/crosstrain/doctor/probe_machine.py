@@ -14,7 +14,7 @@ from crosstrain.clock import Clock, pause
 from crosstrain.doctor.observations import Box, Disk, Machine
 from crosstrain.domain import timeouts
 from crosstrain.errors import CrosstrainError
-from crosstrain.storage.database import file_system_of
+from crosstrain.storage.file_system import file_system_of
 from crosstrain.wire.congestion import prefer_bbr
 from crosstrain.wire.mailbox import Mailbox
 

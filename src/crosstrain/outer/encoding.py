@@ -96,6 +96,11 @@ def dequantize(delta: Quantized, out: Float32) -> None:
     out[:] = values.reshape(-1)[: out.size]
 
 
+def element_count(flat: Delta) -> int:
+    """Elements of a flat delta; of a quantised one those of its whole blocks."""
+    return BLOCK * len(flat.scales) if isinstance(flat, Quantized) else flat.size
+
+
 def part_of(delta: Delta, begin: int, end: int) -> Delta:
     """Elements `begin` to `end` of a flat delta, as views; a quantised one is cut at blocks, so `begin` is a multiple of 256."""
     if not isinstance(delta, Quantized):

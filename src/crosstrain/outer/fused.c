@@ -136,3 +136,33 @@ void crosstrain_merge(size_t n, const void *weights, const void *momentum, const
         }
     }
 }
+
+/* The sum of squares of n elements in double precision, and the bits of the largest magnitude: above 0x7F7FFFFF one of them is
+ * infinite or not a number. Of a quantised term n is that of whole blocks. */
+FOR_EACH_PROCESSOR
+void crosstrain_look(size_t n, const struct term *term, double *squares, uint32_t *largest)
+{
+    enum { LANES = 8 }; /* sums in a fixed order, the same on every processor */
+    double total = 0;
+    uint32_t top = 0;
+    for (size_t begin = 0; begin < n; begin += BLOCK) {
+        float values[BLOCK];
+        double sums[LANES] = {0};
+        size_t count = n - begin < BLOCK ? n - begin : BLOCK;
+        for (size_t i = count; i < BLOCK; i++)
+            values[i] = 0;
+        fold(term, 1, begin / BLOCK, count, values);
+        for (size_t i = 0; i < BLOCK; i += LANES)
+            for (size_t lane = 0; lane < LANES; lane++)
+                sums[lane] += (double)values[i + lane] * (double)values[i + lane];
+        for (size_t i = 0; i < BLOCK; i++) {
+            uint32_t bits;
+            memcpy(&bits, &values[i], sizeof bits);
+            bits &= 0x7FFFFFFFu;
+            top = bits > top ? bits : top;
+        }
+        total += ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    }
+    *squares = total;
+    *largest = top;
+}

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from crosstrain.outer.encoding import BF16, Array, Delta, Float32, Quantized
+from crosstrain.outer.encoding import BF16, Array, Delta, Float32, Quantized, element_count
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
 
 _KINDS = {np.dtype(np.float32): 0, BF16: 1, np.dtype(np.int8): 2, np.dtype(np.uint8): 3}
@@ -45,7 +45,9 @@ class FusedKernel:
             pointer,
         ]
         self._sum.argtypes = [size, pointer, size, pointer]
-        self._merge.restype = self._sum.restype = None
+        self._look = library.crosstrain_look
+        self._look.argtypes = [size, pointer, pointer, pointer]
+        self._merge.restype = self._sum.restype = self._look.restype = None
 
     def merge(
         self,
@@ -73,6 +75,13 @@ class FusedKernel:
     def add_up(self, deltas: Sequence[Delta], factors: Sequence[np.float32], out: Float32) -> None:
         """See `weighted_merge.Kernel`."""
         self._sum(out.size, _terms(deltas, factors), len(deltas), out.ctypes.data)
+
+    def look(self, delta: Delta) -> tuple[float, float]:
+        """See `delta.look`."""
+        squares, largest = ctypes.c_double(), ctypes.c_float()
+        terms = _terms([delta], [np.float32(1)])
+        self._look(element_count(delta), terms, ctypes.byref(squares), ctypes.byref(largest))
+        return squares.value, largest.value
 
 
 def _terms(deltas: Sequence[Delta], factors: Sequence[np.float32]) -> ctypes.Array[_Term]:

@@ -86,10 +86,10 @@ class SteppedObjects(LocalObjectStore):
         self._steps = steps
         self._full = full
 
-    def adopt(self, path: Path) -> Digest:
+    def adopt(self, path: Path, digest: Digest | None = None) -> Digest:
         self._require_space()
         with self._steps.step():
-            return super().adopt(path)
+            return super().adopt(path, digest)
 
     def receive(self, digest: Digest, offset: int, chunks: Iterable[bytes], total: int) -> int:
         self._require_space()

@@ -19,12 +19,12 @@ import numpy as np
 
 from crosstrain.errors import IntegrityError
 from crosstrain.outer.encoding import (
-    BLOCK,
     Array,
     Delta,
     Float32,
     Quantized,
     block_count,
+    element_count,
     part_of,
     quantize,
     step_bytes,
@@ -149,7 +149,7 @@ class DeltaFile:
         quantised = self._codec in ("int8", "int4")
         for name in [name for name in arrays if not quantised or name.endswith(".q")]:
             delta = Quantized(arrays[name], arrays[f"{name[:-2]}.scale"]) if quantised else arrays[name].reshape(-1)
-            size = BLOCK * len(delta.scales) if isinstance(delta, Quantized) else delta.size
+            size = element_count(delta)
             for begin in range(0, size, _PIECE):
                 yield part_of(delta, begin, min(begin + _PIECE, size))
                 self._file.release()

@@ -62,8 +62,11 @@ class ObjectStore(Protocol):
         """Where anybody who knows it can get the blob by HTTP for some hours, past the coordinator; None if nowhere."""
         ...
 
-    def adopt(self, path: Path) -> Digest:
+    def adopt(self, path: Path, digest: Digest | None = None) -> Digest:
         """Takes a finished file in and names it; `path` is gone afterwards.
+
+        Args:
+            digest: its SHA-256, where whoever made the file knows it.
 
         Raises:
             EnvironmentFault: the file is not on the store's file system, or the disk refuses.
@@ -194,8 +197,8 @@ class LocalObjectStore:
     def address(self, _digest: Digest) -> str | None:
         return None
 
-    def adopt(self, path: Path) -> Digest:
-        digest = digest_file(path)
+    def adopt(self, path: Path, digest: Digest | None = None) -> Digest:
+        digest = digest or digest_file(path)
         self.take(digest, path)
         return digest
 

@@ -79,8 +79,8 @@ class S3ObjectStore:
     def address(self, digest: Digest) -> str | None:
         return self._bucket.signed(counted_key(digest)) if self.has(digest) else None
 
-    def adopt(self, path: Path) -> Digest:
-        digest = self._local.adopt(path)
+    def adopt(self, path: Path, digest: Digest | None = None) -> Digest:
+        digest = self._local.adopt(path, digest)
         self._put(digest)
         return digest
 

@@ -6,9 +6,11 @@ larger than the machine's memory. Any safetensors library reads these files (wei
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from crosstrain.domain.ids import Digest
 from crosstrain.errors import IntegrityError
 from crosstrain.storage.durable import disk_faults, sync_directory, write_all
 from crosstrain.storage.weights_header import NUMPY_TYPES, DType, Entry, header_bytes, read_header
@@ -25,12 +28,14 @@ __all__ = ["DType", "Entry", "WeightsFile", "WeightsWriter"]
 Array = npt.NDArray[Any]
 
 _CHUNK = 1 << 16  # elements; the 128 KiB of bf16 stay in the cache between rounding and write()
+_FLUSH_BYTES = 64 << 20
 
 
 class WeightsWriter:
     """Writes `path` tensor by tensor, in the order of `entries`; `path` appears whole and durable, or not at all.
 
-    Used as a context manager. The bytes depend on nothing but the arguments, so equal weights have equal digests.
+    Used as a context manager. The bytes depend on nothing but the arguments, so equal weights have equal digests. They are hashed
+    while they are in the cache, and what was written goes to the disk beside the writing, so that the end waits for neither.
 
     Raises:
         ValueError: on a tensor out of order, of the wrong shape or type, or missing at the end.
@@ -44,6 +49,10 @@ class WeightsWriter:
         self._part = path.with_name(path.name + ".part")
         self._rounded = np.empty(_CHUNK, NUMPY_TYPES["BF16"])
         self._handle: int | None = None
+        self._sha = hashlib.sha256()
+        self._flusher: ThreadPoolExecutor | None = None
+        self._flushes: list[Future[None]] = []
+        self._unflushed = 0  # bytes
         self._at = 0  # index of the entry being written
         self._filled = 0  # elements of it already written
 
@@ -51,7 +60,7 @@ class WeightsWriter:
         try:
             with disk_faults(self.path):
                 self._handle = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-                write_all(self._handle, memoryview(self._header))
+                self._write(memoryview(self._header))
         except BaseException:
             self._discard()
             raise
@@ -110,7 +119,22 @@ class WeightsWriter:
                     rounded[:] = piece  # ml_dtypes rounds to nearest, ties to even
                 piece = rounded
             # As bytes, because the buffer protocol has no bfloat16.
-            write_all(self._handle, np.ascontiguousarray(piece).view(np.uint8).data)
+            self._write(np.ascontiguousarray(piece).view(np.uint8).data)
+
+    def _write(self, data: memoryview) -> None:
+        assert self._handle is not None
+        self._sha.update(data)
+        write_all(self._handle, data)
+        self._unflushed += len(data)
+        if self._unflushed >= _FLUSH_BYTES:
+            self._unflushed = 0
+            self._flusher = self._flusher or ThreadPoolExecutor(1, "flush")
+            self._flushes.append(self._flusher.submit(os.fdatasync, self._handle))
+
+    @property
+    def digest(self) -> Digest:
+        """SHA-256 of the file, once it is whole."""
+        return Digest(self._sha.hexdigest())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -125,6 +149,8 @@ class WeightsWriter:
     def _publish(self) -> None:
         assert self._handle is not None
         with disk_faults(self.path):
+            for flush in self._flushes:
+                flush.result()
             os.fsync(self._handle)
             self._part.replace(self.path)
             sync_directory(self.path.parent)
@@ -132,6 +158,8 @@ class WeightsWriter:
     def _discard(self) -> None:
         """Closes the file and removes it, unless it was renamed."""
         handle, self._handle = self._handle, None
+        if self._flusher is not None:
+            self._flusher.shutdown(cancel_futures=True)
         if handle is not None:
             os.close(handle)
         self._part.unlink(missing_ok=True)
