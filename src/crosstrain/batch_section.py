@@ -16,9 +16,13 @@ from crosstrain.section import Count, Fraction, Positive, Section
 WORD = r"^[\w.,:=/@+%-]+$"
 """What may stand in a scheduler's option."""
 MOST_SHAPES = 100
+MOST_HOURS = 8760.0
+"""Of a time limit: a year."""
 _WALLTIME = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
 
 Word = Annotated[str, Field(pattern=WORD, max_length=200)]
+Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+"""What a command or a script can hold: anything but the character that ends it."""
 
 
 class ShapeSection(Section):
@@ -30,9 +34,9 @@ class ShapeSection(Section):
     """Whole nodes."""
     gpus: Annotated[int, Field(ge=0, lt=2**20)] = 0
     """Accelerators asked for on each node."""
-    hours: Annotated[float, Field(gt=0.0, le=8760.0)] | None = None
+    hours: Annotated[float, Field(gt=0.0, le=MOST_HOURS)] | None = None
     """Time limit of the job; rounded up to whole minutes."""
-    walltime: Annotated[str, Field(pattern=_WALLTIME.pattern)] | None = None
+    walltime: str | None = None
     """The same as HH:MM:SS or D-HH:MM:SS."""
     tokens_per_s: Annotated[float, Field(gt=0.0, le=1e15)] | None = None
     """What such a job trains, if known; it is measured once one ran."""
@@ -43,8 +47,10 @@ class ShapeSection(Section):
     def _one_walltime(self) -> ShapeSection:
         if (self.hours is None) == (self.walltime is None):
             raise ValueError("exactly one of hours and walltime must be set")
-        if self.walltime_s < 1:
-            raise ValueError("walltime must be longer than nothing")
+        if self.walltime is not None and not _WALLTIME.fullmatch(self.walltime):
+            raise ValueError("walltime must be HH:MM:SS or D-HH:MM:SS")
+        if not 1 <= self.walltime_s <= 3600 * MOST_HOURS:
+            raise ValueError(f"walltime must be longer than nothing and at most {MOST_HOURS:g} h")
         return self
 
     @property
@@ -74,7 +80,7 @@ class BatchSection(Section):
     """More words for the scheduler, for example `["--exclusive"]` for whole nodes of a shared partition."""
     user: Word | None = None
     """Own name at the scheduler; default: that of the process."""
-    prefix: tuple[str, ...] = ()
+    prefix: tuple[Text, ...] = ()
     """Words before every command of the scheduler, such as `["ssh", "login1"]`; job scripts must be at the same path there."""
     max_queued: Annotated[int, Field(ge=1, le=1000)] = 4
     """Own jobs of the run in the queue at once, running ones counted."""
@@ -88,15 +94,15 @@ class BatchSection(Section):
     """From a job's start to its first step, for the planner until it is measured from own jobs; default: 300."""
     tail_s: Annotated[float, Field(ge=0.0, le=86400.0)] | None = None
     """Checkpoint and upload before a job's end, the same; default: 120. `site.margin_s` comes on top."""
-    setup: tuple[str, ...] = ()
+    setup: tuple[Text, ...] = ()
     """Lines of shell before the command, such as `source .venv/bin/activate`."""
     modules: tuple[Word, ...] = ()
     """Environment modules to load first."""
-    container: tuple[str, ...] = ()
+    container: tuple[Text, ...] = ()
     """Words before the command, such as `["apptainer", "exec", "--nv", "image.sif"]`."""
-    command: tuple[str, ...] = ("crosstrain",)
+    command: Annotated[tuple[Text, ...], Field(min_length=1)] = ("crosstrain",)
     """The program in the job; `site RUN.toml --name NAME` follows."""
-    logs: str = "logs"
+    logs: Text = "logs"
     """Directory of the jobs' output; relative to the site's directory."""
     drain_s: Annotated[int, Field(ge=1, le=86400)] = 300
     """Seconds before the limit at which the drain signal comes."""

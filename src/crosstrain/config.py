@@ -351,7 +351,7 @@ def _faults(error: ValidationError, section: list[str]) -> list[str]:
         elif problem["type"] == "value_error" and not parts:
             lines.append(str(problem["ctx"]["error"]))
         else:
-            lines.append(f"{where}: {problem['msg']}, found {problem['input']!r}")
+            lines.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}, found {problem['input']!r}")
     return lines
 
 

@@ -67,6 +67,41 @@ def test_a_wrong_key_is_named_in_full(text: str, said: str, tmp_path: Path) -> N
     assert said in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            'walltime = "99999999999-00:00:00"',
+            "batch.shapes.0: walltime must be longer than nothing and at most 8760 h",
+        ),
+        ('walltime = "8761:00:00"', "batch.shapes.0: walltime must be longer than nothing and at most 8760 h"),
+        ('walltime = "ten minutes"', "batch.shapes.0: walltime must be HH:MM:SS or D-HH:MM:SS"),
+        ('walltime = "on 00:10:00"', "batch.shapes.0: walltime must be HH:MM:SS or D-HH:MM:SS"),
+    ],
+)
+def test_a_time_limit_that_no_scheduler_takes_is_refused(line: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "RUN.toml"
+    shape = f'[[sites.north.batch.shapes]]\npartition = "p"\n{line}\n'
+    path.write_text(MODEL + shape, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        load_run(path)
+    assert said in caught.value.message
+    assert "Value error" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "words", ['prefix = ["a\\u0000b"]', 'command = ["a\\u0000b"]', 'setup = ["\\u0000"]', "command = []"]
+)
+def test_words_that_can_start_no_program_are_refused(words: str, tmp_path: Path) -> None:
+    path = tmp_path / "RUN.toml"
+    path.write_text(
+        f'{MODEL}[sites.north.batch]\n{words}\nshapes = [{{ partition = "p", hours = 1 }}]\n', encoding="utf-8"
+    )
+    with pytest.raises(UsageError) as caught:
+        load_run(path)
+    assert f"sites.north.batch.{words.split()[0]}" in caught.value.message
+
+
 def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
     path = tmp_path / "RUN.toml"
     path.write_text(MODEL, encoding="utf-8-sig")

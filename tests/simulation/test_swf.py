@@ -59,6 +59,7 @@ def test_run_time_is_cut_five_minutes_after_the_limit(tmp_path: Path) -> None:
         (row(3, -1, 0, 5, 1, 10), "submit time unknown"),
         (row(3, 70, 0, 5, 65, 10), "larger than the machine"),
         (row(3, 70, 864001, 5, 1, 10), "waited more than 10 days"),
+        (row(3, 99_999_999_999_999, 0, 5, 1, 10), "submitted more than 20 years after the first"),
     ],
 )
 def test_row_that_cannot_be_replayed_is_left_out_and_counted(tmp_path: Path, bad: str, reason: str) -> None:
@@ -72,6 +73,8 @@ def test_row_that_cannot_be_replayed_is_left_out_and_counted(tmp_path: Path, bad
     [
         (HEADER + GOOD + "3 1 2\n", "line 5: expected 18 columns, found 3"),
         (HEADER + GOOD.replace("100", "soon"), "line 3: expected numbers"),
+        (HEADER + GOOD.replace("60 -1", "nan -1"), "line 4: expected numbers"),
+        (HEADER + GOOD.replace("60 -1", "inf -1"), "line 4: expected numbers"),
         (GOOD, "no MaxProcs and no MaxNodes"),
         (HEADER, "there are no rows"),
         (HEADER + row(1, 0, 0, 5, 1, -1) * 9, "9 x requested time unknown"),

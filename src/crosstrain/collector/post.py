@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import date
 from pathlib import Path
 
 from crosstrain.batch import job as batch
@@ -73,8 +73,8 @@ class Post:
         """The end of the award's last day, UTC."""
         if self.section.award_ends is None:
             return None
-        midnight = datetime.combine(self.section.award_ends, datetime.min.time(), UTC) + timedelta(days=1)
-        return Instant(round(1000 * midnight.timestamp()))
+        days = self.section.award_ends.toordinal() + 1 - date(1970, 1, 1).toordinal()
+        return Instant(86_400_000 * days)
 
     def asked(self, shape: ShapeBody) -> batch.Shape:
         """A shape as it is asked of the batch system."""

@@ -19,6 +19,7 @@ queue = { kind = "trace", file = "theta.swf.gz", nodes = 4392, order = "fcfs" }
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -140,9 +141,16 @@ def load_scenario(path: Path) -> Scenario:
         raise UsageError(f"{path} is not valid TOML: {error}.", "see docs/guides/campaigns.md") from error
     except ValidationError as error:
         faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc']) or 'scenario'}: {fault['msg']}" for fault in error.errors()
+            f"{'.'.join(str(part) for part in fault['loc']) or 'scenario'}: {_said(fault)}" for fault in error.errors()
         )
         raise UsageError(f"{path}: {faults}.", "see docs/guides/campaigns.md") from None
+
+
+def _said(fault: Mapping[str, object]) -> str:
+    """What was expected, and what was found unless it is the whole part."""
+    found = fault["input"]
+    what = str(fault["msg"]).removeprefix("Value error, ")
+    return what if isinstance(found, dict | SitePart) else f"{what}, found {found!r}"
 
 
 def stage(site: SitePart, directory: Path, seed: int) -> Case:

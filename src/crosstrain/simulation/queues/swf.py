@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 from crosstrain.errors import UsageError
@@ -21,6 +22,8 @@ from crosstrain.errors import UsageError
 COLUMNS = 18
 LONGEST_WAIT_S = 10 * 86400
 """A job that waited longer was held or depended on another: no scheduler made it wait, so a replay leaves it out."""
+LONGEST_LOG_S = 20 * 365 * 86400
+"""A row that was submitted later after the first one has a date that cannot be; a replay would step through all the time between."""
 OVERRUN_S = 300
 """Schedulers end jobs some seconds after their limit; what ran longer than this over it is cut to it."""
 UNKNOWN = -1.0
@@ -78,8 +81,8 @@ class Trace:
 def read_swf(path: Path, nodes: int | None = None) -> Trace:
     """Reads a log.
 
-    Rows whose run time, size or requested time is unknown or zero, that ask for more than the machine has, or that waited
-    longer than `LONGEST_WAIT_S` are left out and counted.
+    Rows whose run time, size or requested time is unknown or zero, that ask for more than the machine has, that waited
+    longer than `LONGEST_WAIT_S`, or that came more than `LONGEST_LOG_S` after the first are left out and counted.
 
     Args:
         nodes: size of the machine, instead of the header's MaxNodes.
@@ -100,6 +103,10 @@ def read_swf(path: Path, nodes: int | None = None) -> Trace:
             left_out[job] += 1
         else:
             jobs.append(job)
+    first_s = min((job.submit_s for job in jobs), default=0.0)
+    if late := [job for job in jobs if job.submit_s > first_s + LONGEST_LOG_S]:
+        left_out[f"submitted more than {LONGEST_LOG_S // 31_536_000} years after the first"] += len(late)
+        jobs = [job for job in jobs if job.submit_s <= first_s + LONGEST_LOG_S]
     if len(jobs) < 2:
         reasons = ", ".join(f"{count} x {reason}" for reason, count in left_out.items()) or "there are no rows"
         raise UsageError(
@@ -133,7 +140,10 @@ def _row(path: Path, number: int, line: str) -> list[float]:
             f"{path}, line {number}: expected {COLUMNS} columns, found {len(fields)}", "is it an SWF file?"
         )
     try:
-        return [float(field) for field in fields[:COLUMNS]]
+        row = [float(field) for field in fields[:COLUMNS]]
+        if not all(map(isfinite, row)):
+            raise ValueError("not finite")
+        return row
     except ValueError as error:
         raise UsageError(
             f"{path}, line {number}: expected numbers, found {line[:60]!r}", "is it an SWF file?"
