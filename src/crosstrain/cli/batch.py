@@ -158,9 +158,9 @@ def _tell(delivery: Delivery | None, waiting: int) -> None:
         for reason in delivery.refused:
             log.error("the coordinator does not take a report, it is set aside: %s", reason)
         if delivery.trouble:
-            log.warning("%d reports wait for the coordinator: %s", waiting, delivery.trouble)
+            log.warning("not delivered yet: %s; %s", counted(waiting, "report"), delivery.trouble)
     elif waiting:
-        log.info("%d reports wait for the coordinator", waiting)
+        log.info("not delivered yet: %s", counted(waiting, "report"))
 
 
 def _document(name: str, apply: bool, plan: SitePlanBody, found: Difference, done: Submitted) -> dict[str, Any]:

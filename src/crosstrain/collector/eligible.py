@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from crosstrain.batch.readings import Limits, PartitionLimits
 from crosstrain.batch_section import BatchSection
 from crosstrain.domain.plural import counted
-from crosstrain.placement.shape import Shape
+from crosstrain.placement.shape import Shape, time_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def _partition(shape: Shape, rules: Rules) -> Iterator[str]:
     if found.state.upper() not in ("UP", "UNKNOWN"):
         yield f"partition {found.partition} is {found.state}"
     if found.max_time_s is not None and shape.walltime_s > found.max_time_s:
-        yield f"partition {found.partition} allows {found.max_time_s / 3600:g} h"
+        yield f"partition {found.partition} allows {time_limit(found.max_time_s)}"
     most = min((limit for limit in (found.nodes, found.max_nodes) if limit is not None), default=None)
     if most is not None and shape.nodes > most:
         yield f"partition {found.partition} allows {counted(most, 'node')}"
@@ -96,7 +96,7 @@ def _own_associations(section: BatchSection, rules: Rules) -> list[Limits]:
 
 def _within(shape: Shape, limit: Limits, who: str) -> Iterator[str]:
     if limit.max_wall_s is not None and shape.walltime_s > limit.max_wall_s:
-        yield f"{who} allows {limit.max_wall_s / 3600:g} h"
+        yield f"{who} allows {time_limit(limit.max_wall_s)}"
     nodes = [each for each in (limit.max_nodes, limit.user_nodes, limit.group_nodes) if each is not None]
     if nodes and shape.nodes > min(nodes):
         yield f"{who} allows {counted(min(nodes), 'node')}"

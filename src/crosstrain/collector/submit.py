@@ -93,7 +93,7 @@ def _blocked(queue: Queue) -> tuple[str, str, str] | None:
     lost = [entry.name for entry in queue.jobs.entries if entry.state == "intent"]
     if lost:
         what = f"whether {', '.join(lost)} was submitted is not known"
-        fix = f"submit again later: it is looked up each time, and given up {FORGOTTEN_MS // 60_000} min after it was tried"
+        fix = f"submit again later: it is looked up each time, and given up {FORGOTTEN_MS // 60_000} min after it was tried at the latest"
         return "outcome_unknown", what, fix
     return None
 

@@ -11,13 +11,14 @@ from rich.text import Text
 from crosstrain.dashboard.tables import plain_table
 from crosstrain.dashboard.wording import NOTHING, clean, hours, span
 from crosstrain.domain.plural import counted
+from crosstrain.placement.shape import time_limit
 from crosstrain.wire.placement import PlanReply, ShapeBody, SitePlanBody
 
 
 def shape_text(shape: ShapeBody) -> str:
     """A shape in one cell: partition, nodes x GPUs, walltime."""
     gpus = f"x{shape.gpus}" if shape.gpus else ""
-    return f"{clean(shape.partition)} {shape.nodes}{gpus} {shape.walltime_s / 3600:.3g} h"
+    return f"{clean(shape.partition)} {shape.nodes}{gpus} {time_limit(shape.walltime_s)}"
 
 
 def plan_view(plan: PlanReply, why: bool = False) -> RenderableType:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from crosstrain.domain.plural import counted
 from crosstrain.errors import EnvironmentFault, UsageError
+from crosstrain.placement.shape import time_limit
 from crosstrain.wire.placement import PlanReply, SitePlanBody
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _bar(axes: Axes, row: int, site: SitePlanBody, finish_s: float | None, end_h
     shape: Any = site.shape
     if shape is not None:
         text = (
-            f"{counted(shape.nodes, 'node')} x {shape.walltime_s / HOUR_S:g} h, {site.depth} ahead, "
+            f"{counted(shape.nodes, 'node')} x {time_limit(shape.walltime_s)}, {site.depth} ahead, "
             f"{counted(site.tokens, 'token', spec='.2g')}"
         )
         axes.text(middle + 0.005 * end_h, row + 0.27, text, va="bottom", fontsize=7)

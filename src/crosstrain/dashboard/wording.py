@@ -51,5 +51,5 @@ def span(low: float | None, high: float | None) -> str:
 def _unit(seconds: float) -> tuple[float, str, str]:
     """Seconds of the unit that a duration is told in, its name, and the format of the number."""
     if abs(seconds) >= 48 * 3600:
-        return 86400.0, "d", ".1f"
-    return (3600.0, "h", ".1f") if abs(seconds) >= 3600 else (60.0, "min", ".0f")
+        return 86400.0, "d", "z.1f"
+    return (3600.0, "h", "z.1f") if abs(seconds) >= 3600 else (60.0, "min", "z.0f")

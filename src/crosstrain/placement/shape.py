@@ -9,6 +9,11 @@ from crosstrain.domain.plural import counted
 HOUR_S = 3600.0
 
 
+def time_limit(seconds: float) -> str:
+    """A job's time limit for people: minutes below an hour, else hours; two limits that differ by a minute read differently."""
+    return f"{round(seconds / 60, 2):g} min" if seconds < HOUR_S else f"{round(seconds / HOUR_S, 2):g} h"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
     """The size of a job.
@@ -32,4 +37,4 @@ class Shape:
 
     def __str__(self) -> str:
         gpus = f" x {counted(self.gpus, 'GPU')}" if self.gpus else ""
-        return f"{self.partition} {counted(self.nodes, 'node')}{gpus} x {self.walltime_s / HOUR_S:g} h"
+        return f"{self.partition} {counted(self.nodes, 'node')}{gpus} x {time_limit(self.walltime_s)}"
