@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from crosstrain.batch.readings import JobRow, JobState, Limits, PartitionLimits, PartitionRow
+from crosstrain.batch.readings import JobRow, JobState, Limits, PartitionLimits, PartitionRow, Reservation
 from crosstrain.batch.scheduler import Found
 from crosstrain.batch.times import from_epoch
 from crosstrain.batch_section import BatchSection, ShapeSection
 from crosstrain.collector.eligible import Rules, most_queued, why_not
 from crosstrain.collector.history import charged_h, discount, job_bodies, waits
 from crosstrain.collector.journal import Entry, Jobs
-from crosstrain.collector.own_plan import others_hidden, plan_of, wait_of
+from crosstrain.collector.own_plan import others_hidden, plan_of, reserved, wait_of
 from crosstrain.collector.tracking import FORGOTTEN_MS, SETTLE_MS, Place, listed, resolved, updated
 from crosstrain.domain.ids import Instant
 from crosstrain.placement.shape import Shape
@@ -43,6 +43,27 @@ def entry(state: Any = "pending", **fields: Any) -> Entry:
 
 def section(**keys: Any) -> BatchSection:
     return BatchSection(shapes=(ShapeSection(partition="gpu", hours=4.0),), **keys)
+
+
+@pytest.mark.parametrize(
+    ("walltime_s", "said"),
+    [
+        (600, "10 min"),
+        (60, "1 min"),
+        (HOUR, "1 h"),
+        (HOUR + 60, "1.02 h"),
+        (36 * HOUR, "36 h"),
+        (8760 * HOUR, "8760 h"),
+    ],
+)
+def test_a_time_limit_is_told_as_people_say_it(walltime_s: int, said: str) -> None:
+    assert str(Shape("gpu", 2, 0, walltime_s)) == f"gpu 2 nodes x {said}"
+
+
+def test_shapes_that_differ_by_a_minute_have_names_that_differ() -> None:
+    # What a probe taught is remembered by the shape's name.
+    names = {str(Shape("gpu", 1, 0, 60 * minutes)) for minutes in range(1, 60 * 24 * 8)}
+    assert len(names) == 60 * 24 * 8 - 1
 
 
 GPU = PartitionLimits(
@@ -88,6 +109,22 @@ def test_unknown_accounts_and_qos_are_said_and_unknown_limits_forbid_nothing() -
 
 def nodes(idle: int, used: int) -> list[PartitionRow]:
     return [PartitionRow("gpu", state="idle", nodes=idle), PartitionRow("gpu", state="allocated", nodes=used)]
+
+
+@pytest.mark.parametrize(
+    ("hours", "start_h", "count", "meets"),
+    [
+        (2, 0.0, 4, True),  # would run into it
+        (1, 0.0, 4, False),  # ends before it
+        (2, 3.0, 4, False),  # begins after it
+        (2, 0.0, 3, False),  # one node is left
+    ],
+)
+def test_a_maintenance_that_a_job_would_meet_is_seen(hours: int, start_h: float, count: int, meets: bool) -> None:
+    start, end = from_epoch(T + HOUR), from_epoch(T + 3 * HOUR)
+    maintenance = Reservation("maint", start, end, (), count, frozenset({"MAINT"}))
+    shape = Shape("gpu", 1, 0, hours * HOUR)
+    assert reserved(shape, start_h * HOUR, [maintenance], nodes(idle=2, used=2), T) is meets
 
 
 def test_own_plan_finds_the_hole_that_a_short_job_fits_in() -> None:

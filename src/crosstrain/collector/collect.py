@@ -15,7 +15,7 @@ from crosstrain.collector.eligible import most_queued, why_not
 from crosstrain.collector.facts import Facts
 from crosstrain.collector.journal import Jobs, Learnt
 from crosstrain.collector.look import Look, said, take_look
-from crosstrain.collector.own_plan import others_hidden, plan_of, wait_of
+from crosstrain.collector.own_plan import others_hidden, plan_of, reserved, wait_of
 from crosstrain.collector.post import Post, shape_of
 from crosstrain.collector.tracking import track
 from crosstrain.domain.ids import Instant
@@ -204,6 +204,8 @@ def _plan(seen: _Seen) -> None:
         fresh = asked_at is not None and 0 <= seen.now - asked_at < FRESH_MS
         plan = plans.get(shape.partition)
         plan_s = None if plan is None else wait_of(shape, plan)
+        if plan_s is not None and reserved(shape, plan_s, look.reservations, look.nodes, seen.now / 1000):
+            plan_s = None
         if not fresh and plan_s is None:
             continue
         backlog_at, backlog_s = seen.learnt.backlog_s.get(shape.partition, (0, None))

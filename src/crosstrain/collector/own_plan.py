@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from crosstrain.batch.readings import JobRow, JobState, PartitionRow
+from crosstrain.batch.readings import JobRow, JobState, PartitionRow, Reservation
 from crosstrain.placement.queue_plan import FreeNodes, plan_queue
 from crosstrain.placement.shape import Shape
 
@@ -54,6 +54,21 @@ def wait_of(shape: Shape, plan: FreeNodes) -> float | None:
     """Seconds until a job of the shape would start; None if it never would."""
     start = plan.earliest(shape.nodes, float(shape.walltime_s))
     return start if isfinite(start) and start < ENDLESS_S / 2 else None
+
+
+def reserved(
+    shape: Shape, start_s: float, reservations: Sequence[Reservation], nodes: Sequence[PartitionRow], now_s: float
+) -> bool:
+    """Whether a job that starts in `start_s` would meet a reservation, such as a maintenance, that leaves it too few nodes. A
+    plan of the queue knows nothing of reservations, the scheduler's estimate does."""
+    machine = sum(row.nodes or 0 for row in nodes if row.partition == shape.partition)
+    begin, end = now_s + start_s, now_s + start_s + shape.walltime_s
+    return any(
+        (each.start is None or each.start.epoch is None or each.start.epoch < end)
+        and (each.end is None or each.end.epoch is None or each.end.epoch > begin)
+        and machine - (len(each.nodes) if each.node_count is None else each.node_count) < shape.nodes
+        for each in reservations
+    )
 
 
 def _limit(row: JobRow) -> float:
