@@ -123,6 +123,9 @@ def test_sites_drain_on_sigterm_and_before_the_end_of_their_job(corpus: Path, tm
         assert run.code_of("beta") == 0
         assert "leaving: the job ends in" in run.log("beta")
         status = run.until(lambda status: not status.blocks.leased)
+        alpha, beta = sorted(status.sites, key=lambda site: site.name)
+        assert alpha.doing == "left: asked to by SIGTERM"
+        assert beta.doing.startswith("left: the job ends in")
     database, _ = open_stored_run(files)
     with database.read() as connection:
         sent = {row["site"]: row for row in lease_store.all_contributions(connection)}

@@ -61,12 +61,10 @@ def site(
 
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
         signal.signal(number, drain)
-    reason = "it failed"
     try:
         while True:
             rest = agent.step()
             if rest.over:
-                reason = "done"
                 break
             pause(rest.seconds, parts.stopping)
     except Unreachable:
@@ -74,7 +72,7 @@ def site(
             raise
         log.info("leaving before the coordinator was reached: %s", agent.stop_reason)
     finally:
-        agent.leave(reason)
+        agent.leave(agent.parting)
         parts.close()
 
 

@@ -35,7 +35,11 @@ MAX_FAILURES = 3
 
 
 class Agent:
-    """One session of a site, from registration to its end."""
+    """One session of a site, from registration to its end.
+
+    Attributes:
+        parting: why it leaves, as the coordinator is to be told.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._p = parts
@@ -45,6 +49,7 @@ class Agent:
         self._base: Digest | None = None
         self._failures = 0
         self._contributed = 0
+        self.parting = "it failed"
         self._kept: dict[int, messages.LeaseInfo] = {}
         self._machine.go(self._register)
 
@@ -249,6 +254,7 @@ class Agent:
     def _finish(self, reason: str) -> Pause:
         self._p.board.show(Phase.DRAINING, detail=reason)
         self._machine.say(f"leaving: {reason}")
+        self.parting = reason
         return Pause(0.0, over=True)
 
 
