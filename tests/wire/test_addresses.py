@@ -116,3 +116,8 @@ def test_blob_goes_on_at_the_other_address_where_it_stopped(tmp_path: Path) -> N
 def test_list_with_something_that_is_no_address_is_refused(urls: str | tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="is not the address of a coordinator"):
         Addresses(urls, "/v1/", None)
+
+
+def test_the_refusal_repeats_the_address_as_it_was_given() -> None:
+    with pytest.raises(UsageError, match=r"^'north' is not the address"):
+        Addresses("north", "/v1/", None)

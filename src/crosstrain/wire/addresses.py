@@ -102,11 +102,14 @@ def require_address(url: str) -> httpx.URL:
     if found:
         raise UsageError(
             f"{url!r} is not the address of a coordinator: {found}.",
-            "set `site.url` in RUN.toml, for example https://coordinator.example.org:8470",
+            "correct --url, or `site.url` in RUN.toml; for example https://coordinator.example.org:8470",
         )
     return address
 
 
 def _open(url: str, path: str, transport: httpx.BaseTransport | None) -> httpx.Client:
-    address = require_address(("http://mailbox" if url.startswith(SCHEME) and transport else url) + path)
-    return httpx.Client(base_url=address, timeout=TIMEOUT, headers={"user-agent": USER_AGENT}, transport=transport)
+    address = "http://mailbox" if url.startswith(SCHEME) and transport else url
+    require_address(address)
+    return httpx.Client(
+        base_url=address + path, timeout=TIMEOUT, headers={"user-agent": USER_AGENT}, transport=transport
+    )
