@@ -38,7 +38,7 @@ from crosstrain.storage.object_store import ObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
 
 _CHUNK = 1 << 18  # elements; enough to be worth handing to a thread, few enough to stay in the cache
-_RELEASED = 1 << 22  # elements; 56 MiB of pages with three bf16 deltas
+_RELEASED = 1 << 21  # elements; 28 MiB of pages with three bf16 deltas
 
 
 @dataclass(frozen=True, slots=True)
