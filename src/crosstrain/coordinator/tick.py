@@ -10,6 +10,7 @@ from crosstrain.clock import pause
 from crosstrain.coordinator import garbage, leases, rounds, sessions
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.plural import counted
 from crosstrain.domain.timeouts import COLLECT_S
 from crosstrain.errors import EnvironmentFault, Superseded
 
@@ -50,7 +51,7 @@ class Loop:
         self._forget_silent(now)
         record = rounds.close_if_due(service, now)
         if record is not None:
-            log.info("generation %d published: %d contributions", record.number, record.contributions)
+            log.info("generation %d published: %s", record.number, counted(record.contributions, "contribution"))
         elif service.barrier.reason != self._said:
             self._said = service.barrier.reason
             log.info("%s", self._said)
