@@ -91,3 +91,15 @@ def test_while_an_outcome_is_unknown_everything_is_refused() -> None:
     allowed = Allowed({SHAPES[0]: []}, 10, blocked=("outcome_unknown", "who knows", "wait"))
     found = difference((ItemBody(name="run.site.1", shape=SHAPES[0]),), Jobs(), allowed, "run", "site", NOW)
     assert [refusal.kind for refusal in found.refused] == ["outcome_unknown"]
+
+
+def test_a_job_that_nothing_tells_of_any_more_counts_for_ten_minutes() -> None:
+    lost = Entry(
+        name="run.site.1", shape=SHAPES[0], state="unknown", intent_ms=NOW - 10**7, job_id="1", missed_ms=NOW - 599_999
+    )
+    wanted, allowed = (ItemBody(name="run.site.2", shape=SHAPES[0]),), Allowed({SHAPES[0]: []}, 1)
+    found = difference(wanted, Jobs(entries=(lost,)), allowed, "run", "site", NOW)
+    assert [refusal.kind for refusal in found.refused] == ["max_queued"]
+    assert "of 1 of them the scheduler told nothing" in found.refused[0].reason
+    later = difference(wanted, Jobs(entries=(lost,)), allowed, "run", "site", Instant(NOW + 1))
+    assert later.submit == wanted

@@ -14,6 +14,9 @@ from crosstrain.domain.plural import counted
 from crosstrain.placement.plan import number_of
 from crosstrain.wire.placement import ItemBody, ShapeBody
 
+MISSED_MS = 600_000
+"""For so long a job that nothing tells of any more may still be there: an empty queue can be a scheduler's hiccup."""
+
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
@@ -71,6 +74,7 @@ def difference(
 ) -> Difference:
     """Compares the plan's items with the journal, which is up to date with the queue."""
     live = sorted((entry for entry in jobs.entries if entry.open), key=lambda e: number_of(e.name, run, site) or 0)
+    present = len(live) + sum(_may_be_there(entry, now) for entry in jobs.entries)
     submit: list[ItemBody] = []
     done, refused = [], []
     for item in items:
@@ -80,15 +84,19 @@ def difference(
         elif number_of(item.name, run, site) is None:
             what = f"the plan names a job that is not of run {run} at {site}"
             refused.append(Refusal(item, "foreign_name", what, "is this the run's coordinator?"))
-        elif found := _refusal(item, submit, jobs, len(live), allowed, now):
+        elif found := _refusal(item, submit, jobs, present, allowed, now):
             refused.append(found)
         else:
             submit.append(item)
     return Difference(tuple(live), tuple(submit), tuple(done), tuple(refused))
 
 
+def _may_be_there(entry: Entry, now: Instant) -> bool:
+    return entry.state == "unknown" and entry.missed_ms is not None and now - entry.missed_ms < MISSED_MS
+
+
 def _refusal(
-    item: ItemBody, before: list[ItemBody], jobs: Jobs, live: int, allowed: Allowed, now: Instant
+    item: ItemBody, before: list[ItemBody], jobs: Jobs, present: int, allowed: Allowed, now: Instant
 ) -> Refusal | None:
     shape = item.shape
     if allowed.blocked is not None:
@@ -100,8 +108,10 @@ def _refusal(
         return Refusal(
             item, "limits", "; ".join(reasons), "correct the shapes of `batch`, or wait until the site changes"
         )
-    if live + len(before) >= allowed.max_queued:
-        what = f"queued or running: {counted(live + len(before), 'job')}, allowed: {allowed.max_queued}"
+    if present + len(before) >= allowed.max_queued:
+        what = f"queued or running: {counted(present + len(before), 'job')}, allowed: {allowed.max_queued}"
+        if missed := sum(_may_be_there(entry, now) for entry in jobs.entries):
+            what += f"; of {missed} of them the scheduler told nothing at the last look, and they count for ten minutes more"
         return Refusal(item, "max_queued", what, "wait, or raise `batch.max_queued` within the site's limits")
     if allowed.node_hours is not None:
         spent = charged_h(jobs, pending=True) + sum(_node_hours(each.shape) for each in before)

@@ -38,6 +38,7 @@ class Entry(BaseModel):
         state: `intent` until the scheduler's answer to the submission is known.
         after: job that it waits for, if it was chained.
         eligible_ms: since when nothing but the queue held it back.
+        missed_ms: since when neither queue nor accounting tells of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,6 +53,7 @@ class Entry(BaseModel):
     eligible_ms: int | None = None
     started_ms: int | None = None
     ended_ms: int | None = None
+    missed_ms: int | None = None
 
     @property
     def open(self) -> bool:

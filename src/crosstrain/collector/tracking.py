@@ -60,7 +60,8 @@ def track(system: BatchSystem, jobs: Jobs, queue: Listing[JobRow], place: Place,
         last = {row.job_id: row for row in found.rows}
         for entry in asked:
             row = last.get(entry.job_id or "")
-            changed = entry.model_copy(update={"state": "unknown"}) if row is None else updated(entry, row, jobs, now)
+            missed = {"state": "unknown", "missed_ms": entry.missed_ms or now}
+            changed = entry.model_copy(update=missed) if row is None else updated(entry, row, jobs, now)
             jobs = jobs.put(changed)
     for entry in [entry for entry in jobs.entries if entry.state == "intent"]:
         found_one = system.find(entry.name, (entry.intent_ms - CLOCKS_MS) // 1000, place.user)
@@ -112,6 +113,7 @@ def updated(entry: Entry, row: JobRow, jobs: Jobs, now: Instant) -> Entry:
             "eligible_ms": eligible if eligible is None or started is None else min(eligible, started),
             "started_ms": started or (entry.started_ms if state in ("running", "ended") else None),
             "ended_ms": ended or (entry.ended_ms or now if state in ("ended", "cancelled") else None),
+            "missed_ms": None,
         }
     )
 
