@@ -47,6 +47,8 @@ options = ["--exclusive"]
 command = ["{sys.executable}", "-m", "crosstrain"]
 probe_every_s = 0
 max_queued = 3
+startup_s = 5
+tail_s = 5
 [[sites.{name}.batch.shapes]]
 partition = "{partition}"
 walltime = "00:15:00"
@@ -127,8 +129,9 @@ def test_from_backlog_to_audit(facilities: dict[str, Cluster], corpus: Path, tmp
             assert estimate["plan_s"] == pytest.approx(2 * FILLER_H * 3600, rel=0.1)
             assert [each["shape"]["nodes"] for each in seen["report"]["offered"]] == [1]
             assert any("allows" in note and "2 nodes x 200 h" in note for note in seen["report"]["notes"])
-            first = command(run.files, "submit", "--name", name, "--apply")["submitted"]
-            assert first
+            told = command(run.files, "submit", "--name", name, "--apply")
+            first = told["submitted"]
+            assert first, told
             again = command(run.files, "submit", "--name", name, "--apply")
             assert again["submitted"] == []
             assert jobs_of(cluster) == [job["name"] for job in first]
