@@ -147,7 +147,7 @@ def test_chunks_equal_the_whole(tmp_path: Path) -> None:
 def test_digest_is_known_when_the_file_is_written_and_flushed_beside_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights_file, "_FLUSH_BYTES", 1 << 10)
+    monkeypatch.setattr(weights_file, "SYNC_BYTES", 1 << 10)
     values = np.arange(3000, dtype=np.float32)
     with WeightsWriter(tmp_path / "w", [Entry("a", "BF16", (3000,)), Entry("b", "F32", (3000,))]) as writer:
         writer.write("a", values)

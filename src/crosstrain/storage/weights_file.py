@@ -10,7 +10,6 @@ import hashlib
 import mmap
 import os
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import IntegrityError
+from crosstrain.partial_file import SYNC_BYTES, start_writeback
 from crosstrain.storage.durable import disk_faults, sync_directory, write_all
 from crosstrain.storage.weights_header import NUMPY_TYPES, DType, Entry, header_bytes, read_header
 
@@ -28,7 +28,6 @@ __all__ = ["DType", "Entry", "WeightsFile", "WeightsWriter"]
 Array = npt.NDArray[Any]
 
 _CHUNK = 1 << 16  # elements; the 128 KiB of bf16 stay in the cache between rounding and write()
-_FLUSH_BYTES = 64 << 20
 
 
 class WeightsWriter:
@@ -50,9 +49,7 @@ class WeightsWriter:
         self._rounded = np.empty(_CHUNK, NUMPY_TYPES["BF16"])
         self._handle: int | None = None
         self._sha = hashlib.sha256()
-        self._flusher: ThreadPoolExecutor | None = None
-        self._flushes: list[Future[None]] = []
-        self._unflushed = 0  # bytes
+        self._written = self._flushed = 0  # bytes
         self._at = 0  # index of the entry being written
         self._filled = 0  # elements of it already written
 
@@ -125,11 +122,10 @@ class WeightsWriter:
         assert self._handle is not None
         self._sha.update(data)
         write_all(self._handle, data)
-        self._unflushed += len(data)
-        if self._unflushed >= _FLUSH_BYTES:
-            self._unflushed = 0
-            self._flusher = self._flusher or ThreadPoolExecutor(1, "flush")
-            self._flushes.append(self._flusher.submit(os.fdatasync, self._handle))
+        self._written += len(data)
+        if self._written - self._flushed >= SYNC_BYTES:
+            start_writeback(self._handle, self._flushed, self._written)
+            self._flushed = self._written
 
     @property
     def digest(self) -> Digest:
@@ -149,8 +145,6 @@ class WeightsWriter:
     def _publish(self) -> None:
         assert self._handle is not None
         with disk_faults(self.path):
-            for flush in self._flushes:
-                flush.result()
             os.fsync(self._handle)
             self._part.replace(self.path)
             sync_directory(self.path.parent)
@@ -158,8 +152,6 @@ class WeightsWriter:
     def _discard(self) -> None:
         """Closes the file and removes it, unless it was renamed."""
         handle, self._handle = self._handle, None
-        if self._flusher is not None:
-            self._flusher.shutdown(cancel_futures=True)
         if handle is not None:
             os.close(handle)
         self._part.unlink(missing_ok=True)
