@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -85,9 +84,7 @@ def test_two_sites_train_a_model(tmp_path: Path) -> None:
     assert told["heldout"][-1]["perplexity"] < told["heldout"][0]["perplexity"] / 2
     assert math.exp(told["heldout"][-1]["loss"]) == pytest.approx(told["heldout"][-1]["perplexity"])
     assert told["sample"]
-    assert re.search(
-        "generation 4 of 4 from (2 sites|1 site), ", done.stderr
-    )  # on a busy machine one may miss the cutoff
+    assert "generation 4 of 4 from 2 sites" in done.stderr
     assert not processes_of(tmp_path)
     assert (kept / "logs" / "alpha.log").stat().st_size > 0
 

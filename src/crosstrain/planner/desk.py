@@ -11,10 +11,10 @@ from crosstrain.domain.block import Corpus
 from crosstrain.domain.ids import Instant, SiteName
 from crosstrain.domain.plural import counted
 from crosstrain.placement.choose import make_plan
+from crosstrain.placement.overhead import RECENT, Begun, Overhead, overhead
 from crosstrain.placement.plan import Plan
 from crosstrain.placement.site_queue import SiteQueue, absorb, new_queue
 from crosstrain.planner import demand, offers, translate
-from crosstrain.planner.overhead import RECENT, Begun, Overhead, overhead
 from crosstrain.storage import placement_store
 from crosstrain.storage.database import Database
 from crosstrain.wire import placement as wire

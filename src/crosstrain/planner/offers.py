@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from crosstrain.domain.ids import Instant
 from crosstrain.placement.forecast import Forecast
 from crosstrain.placement.offer import Job, JobState, Option, SiteOffer
+from crosstrain.placement.overhead import Overhead
 from crosstrain.placement.predict import forecast
 from crosstrain.placement.shape import Shape
 from crosstrain.placement.site_queue import OfferedShape, QueueState, SiteQueue, left_to_wait
-from crosstrain.planner.overhead import Overhead
 
 SILENT_MS = 24 * 3_600_000
 """A site of which nobody reported for this long is planned with all the same, and the plan says so."""

@@ -9,9 +9,9 @@ from tests.fakes import World
 from tests.planner.test_reports import HOUR, MS, estimate, plan, report
 
 from crosstrain.domain.ids import Instant, SiteName
+from crosstrain.placement.overhead import RECENT, Begun, overhead, startups
 from crosstrain.placement.shape import Shape
 from crosstrain.placement.site_queue import QueueJob, QueueState, SiteQueue, new_queue
-from crosstrain.planner.overhead import RECENT, Begun, overhead, startups
 
 HOUR_MS = 3_600_000
 TEN_MINUTES = {"partition": "gpu", "nodes": 1, "gpus": 4, "walltime_s": 600}
