@@ -13,6 +13,7 @@ from crosstrain.site.counting import CountingTrainer
 from crosstrain.site.spool import Spool
 from crosstrain.storage.byte_planes import PackedFile
 from crosstrain.storage.delta_file import ELEMENT_BYTES, Codec
+from crosstrain.storage.object_store import digest_file
 
 
 def never(_: PhaseProgress) -> bool:
@@ -31,6 +32,7 @@ def test_the_packed_delta_holds_the_delta(tmp_path: Path, codec: Codec) -> None:
     perform(trainer, {**command, "path": str(plain), "compress": "none"}, never, True)
     answer = perform(trainer, {**command, "path": str(packed), "compress": "planes"}, never, True)
     assert answer["bytes"] == packed.stat().st_size
+    assert answer["digest"] == digest_file(packed)
     with PackedFile(packed, plain.stat().st_size) as file:
         file.unpack(tmp_path / "again", durable=True)
     assert (tmp_path / "again").read_bytes() == plain.read_bytes()

@@ -31,6 +31,7 @@ from crosstrain.site.trainer_link import (
     Ready,
     TrainerLink,
 )
+from crosstrain.storage.object_store import digest_file
 from crosstrain.storage.weights_file import WeightsFile
 
 ENDLESS = plan(*((first, 1000) for first in range(0, 30_000, 1000)), per_step=1)
@@ -137,6 +138,7 @@ def test_export_writes_what_was_learnt(ready: TrainerLink, tmp_path: Path, codec
             squares += float((expected.astype(np.float64) ** 2).sum())
     assert value["norm"] == pytest.approx(np.sqrt(squares), rel=1e-12)
     assert value["bytes"] == (tmp_path / "delta").stat().st_size
+    assert value["digest"] == digest_file(tmp_path / "delta")
 
 
 def test_the_other_commands(ready: TrainerLink, tmp_path: Path) -> None:

@@ -149,7 +149,9 @@ def test_digest_is_known_when_the_file_is_written_and_flushed_beside_that(
 ) -> None:
     monkeypatch.setattr(weights_file, "SYNC_BYTES", 1 << 10)
     values = np.arange(3000, dtype=np.float32)
-    with WeightsWriter(tmp_path / "w", [Entry("a", "BF16", (3000,)), Entry("b", "F32", (3000,))]) as writer:
+    with WeightsWriter(
+        tmp_path / "w", [Entry("a", "BF16", (3000,)), Entry("b", "F32", (3000,))], hashed=True
+    ) as writer:
         writer.write("a", values)
         for begin in range(0, 3000, 700):
             writer.append("b", values[begin : begin + 700])

@@ -136,7 +136,9 @@ class _Outputs(ExitStack):
     def __init__(self, paths: Mapping[str, Path], master: WeightsFile) -> None:
         super().__init__()
         self._writers = {
-            name: self.enter_context(WeightsWriter(path, _entries(master, "BF16" if name == "weights" else "F32")))
+            name: self.enter_context(
+                WeightsWriter(path, _entries(master, "BF16" if name == "weights" else "F32"), hashed=True)
+            )
             for name, path in paths.items()
         }
         self._threads = self.enter_context(ThreadPoolExecutor(len(paths), "merge"))
@@ -272,7 +274,10 @@ def rounded(objects: ObjectStore, master: Digest, work: Path) -> Digest:
     # A directory of its own: the same request may come twice at once.
     with tempfile.TemporaryDirectory(dir=work) as directory:
         path = Path(directory) / "weights.safetensors"
-        with WeightsFile(objects.path(master)) as source, WeightsWriter(path, _entries(source, "BF16")) as out:
+        with (
+            WeightsFile(objects.path(master)) as source,
+            WeightsWriter(path, _entries(source, "BF16"), hashed=True) as out,
+        ):
             for entry in source.entries:
                 flat = source.array(entry.name).reshape(-1)
                 for begin in range(0, flat.size or 1, _RELEASED):

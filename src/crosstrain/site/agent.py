@@ -25,7 +25,6 @@ from crosstrain.site.overlap import Overlap
 from crosstrain.site.phase_ahead import PhaseAhead
 from crosstrain.site.trainer_link import Failed, Ready
 from crosstrain.site.walltime import blocks_that_fit, may_begin
-from crosstrain.storage.object_store import digest_file
 from crosstrain.wire import messages
 
 log = logging.getLogger(__name__)
@@ -197,9 +196,8 @@ class Agent:
         seed = self._p.config.run.seed
         return self._machine.command("initialise", self._initialised, seed=seed, path=str(path))
 
-    def _initialised(self, _value: dict[str, Any]) -> Pause:
-        path = self._p.spool.directory / "initial.safetensors"
-        digest = digest_file(path)
+    def _initialised(self, value: dict[str, Any]) -> Pause:
+        path, digest = self._p.spool.directory / "initial.safetensors", Digest(value["digest"])
         self._p.blobs.upload(path, digest, self._p.api.deadline_s, self._p.shows(Phase.INITIALISING))
         self._p.api.initial(self._machine.session, messages.InitialRequest(weights=digest))
         path.unlink()

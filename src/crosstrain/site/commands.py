@@ -2,10 +2,10 @@
 
 Commands and answers are JSON objects, one a line:
 
-    {"op": "initialise", "seed": N, "path": P}                      -> {"bytes": N}
+    {"op": "initialise", "seed": N, "path": P}                      -> {"bytes": N, "digest": D}
     {"op": "load", "path": P, "generation": G, "fresh": bool}       -> {"position": {...}}
     {"op": "run", "plan": {...}}                                    -> the fields of PhaseResult
-    {"op": "export", "path": P, "base": P or null, "codec": C}      -> {"norm": x, "bytes": N}
+    {"op": "export", "path": P, "base": P or null, "codec": C}      -> {"norm": x, "bytes": N, "digest": D}
       with "residual": {"before": P or null, "after": P}               for codecs with error feedback
       with "compress": "planes"                                        packed, as `wire.compress` says
       with "start": P                                                  the float32 weights too, for a phase ahead
@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crosstrain import errors
+from crosstrain.domain.ids import Digest
 from crosstrain.domain.phase import PhasePlan, PhaseProgress, PhaseResult, WindowRange
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, UsageError
 from crosstrain.site.move import Move
@@ -40,6 +41,7 @@ from crosstrain.site.trainer import Command, Position, TensorSpec, Trainer, Watc
 from crosstrain.storage.byte_planes import pack
 from crosstrain.storage.delta_file import ELEMENT_BYTES, Codec, DeltaWriter
 from crosstrain.storage.deltas import Compress
+from crosstrain.storage.object_store import digest_file
 from crosstrain.storage.weights_file import Entry, WeightsFile, WeightsWriter
 
 CODECS: tuple[Codec, ...] = get_args(Codec)
@@ -74,7 +76,7 @@ def perform(trainer: Trainer, command: Command, watch: Watch, writes: bool) -> d
             files = DeltaFiles(path, base, **command.get("residual", {}))
             answer = _export(trainer, files, codec, writes, command.get("compress", "none"))
             if "start" in command:
-                _export(trainer, DeltaFiles(command["start"], None), "fp32", writes)
+                _export(trainer, DeltaFiles(command["start"], None), "fp32", writes, named=False)
             return answer
         case {"op": "move", "start": start, "target": target, "work": work, "generation": generation}:
             move = Move(Path(start), Path(target), Path(work), generation)
@@ -100,9 +102,10 @@ def _initialise(trainer: Trainer, seed: int, path: Path, writes: bool) -> dict[s
     if not writes:
         trainer.initialise(_ignore, seed)
         return {}
-    with WeightsWriter(path, [Entry(spec.name, "F32", spec.shape) for spec in trainer.manifest]) as writer:
+    entries = [Entry(spec.name, "F32", spec.shape) for spec in trainer.manifest]
+    with WeightsWriter(path, entries, hashed=True) as writer:
         trainer.initialise(writer.write, seed)
-    return {"bytes": path.stat().st_size}
+    return {"bytes": path.stat().st_size, "digest": writer.digest}
 
 
 class DeltaFiles(NamedTuple):
@@ -115,9 +118,13 @@ class DeltaFiles(NamedTuple):
 
 
 def _export(
-    trainer: Trainer, files: DeltaFiles, codec: str, writes: bool, compress: Compress = "none"
+    trainer: Trainer, files: DeltaFiles, codec: str, writes: bool, compress: Compress = "none", *, named: bool = True
 ) -> dict[str, Any]:
-    """Writes the weights, or what they are more than the base. The norm is of the float32 values, before they are encoded."""
+    """Writes the weights, or what they are more than the base. The norm is of the float32 values, before they are encoded.
+
+    Args:
+        named: whether the answer names the file's digest, which is hashed while it is written unless it is packed.
+    """
     if codec not in CODECS:
         raise ValueError(f"expected a codec of {sorted(CODECS)}, found {codec}")
     if not writes:
@@ -125,13 +132,16 @@ def _export(
         return {}
     path = Path(files.path)
     written = path if compress == "none" else path.with_name(path.name + UNPACKED)
-    delta = _Delta(trainer.manifest, files._replace(path=str(written)), codec)
+    hashed = named and compress == "none"
+    delta = _Delta(trainer.manifest, files._replace(path=str(written)), codec, hashed)
     trainer.export(delta.take)
-    norm = delta.finish()
+    answer: dict[str, Any] = {"norm": delta.finish()}
     if compress == "planes":
         pack(written, path, ELEMENT_BYTES[codec])
         written.unlink()
-    return {"norm": norm, "bytes": path.stat().st_size}
+    if named:
+        answer["digest"] = delta.digest if hashed else digest_file(path)
+    return {**answer, "bytes": path.stat().st_size}
 
 
 def _ignore(name: str, tensor: npt.NDArray[np.float32]) -> None:
@@ -144,11 +154,11 @@ class _Delta:
     It never raises in the middle of an export: the other ranks go on to the next tensor, so this one has to as well.
     """
 
-    def __init__(self, manifest: tuple[TensorSpec, ...], files: DeltaFiles, codec: Codec) -> None:
+    def __init__(self, manifest: tuple[TensorSpec, ...], files: DeltaFiles, codec: Codec, hashed: bool) -> None:
         self._manifest = manifest
         model = [Entry(spec.name, "F32", spec.shape) for spec in manifest]
         self._stack = ExitStack()
-        self._writer = DeltaWriter(Path(files.path), model, codec)
+        self._writer = DeltaWriter(Path(files.path), model, codec, hashed=hashed)
         before = Path(files.before) if files.before else None
         self._residual = Residual(before, Path(files.after), model) if files.after else None
         self._base_path = files.base and Path(files.base)
@@ -159,6 +169,11 @@ class _Delta:
 
     def take(self, name: str, tensor: npt.NDArray[np.float32]) -> None:
         self._guard(lambda: self._write(name, tensor.reshape(-1)))
+
+    @property
+    def digest(self) -> Digest:
+        """Of the finished file."""
+        return self._writer.digest
 
     def finish(self) -> float:
         """The norm of all that was written; raises what went wrong on the way."""

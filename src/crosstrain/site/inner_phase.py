@@ -26,7 +26,6 @@ from crosstrain.site.machine import Machine, Parts, Pause, Stage
 from crosstrain.site.order import first_blocks
 from crosstrain.site.spool import Partial
 from crosstrain.site.walltime import Pace, must_stop
-from crosstrain.storage.object_store import digest_file
 from crosstrain.wire import messages
 
 log = logging.getLogger(__name__)
@@ -219,7 +218,7 @@ class InnerPhase:
         before, after = self._p.spool.residual, self._p.spool.next_residual
         return {"residual": {"before": str(before) if before else None, "after": str(after)}}
 
-    def _exported(self, _value: dict[str, Any]) -> Pause:
+    def _exported(self, value: dict[str, Any]) -> Pause:
         assert self._lease is not None
         done = self._done
         contribution = messages.ContributionRequest(
@@ -229,7 +228,7 @@ class InnerPhase:
             windows=done.windows,
             tokens=done.tokens,
             steps=done.steps,
-            delta=digest_file(self._p.spool.delta),
+            delta=Digest(value["digest"]),
             windows_digest=done.windows_digest,
             loss=done.losses[-1] if done.losses else None,
             seconds=done.seconds,

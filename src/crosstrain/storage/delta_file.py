@@ -17,6 +17,7 @@ from typing import Literal, Self
 
 import numpy as np
 
+from crosstrain.domain.ids import Digest
 from crosstrain.errors import IntegrityError
 from crosstrain.outer.encoding import (
     Array,
@@ -66,15 +67,21 @@ class DeltaWriter:
 
     Args:
         model: the model's tensors, in the order of the file; their types do not matter.
+        hashed: as of `WeightsWriter`.
     """
 
-    def __init__(self, path: Path, model: Iterable[Entry], codec: Codec) -> None:
+    def __init__(self, path: Path, model: Iterable[Entry], codec: Codec, *, hashed: bool = False) -> None:
         self._codec: Codec = codec
         tensors = tuple(model)
         self._sizes = {entry.name: entry.size for entry in tensors}
-        self._file = WeightsWriter(path, entries_of(tensors, codec), _metadata(codec))
+        self._file = WeightsWriter(path, entries_of(tensors, codec), _metadata(codec), hashed=hashed)
         self._scales: list[Array] = []
         self._filled = 0  # elements of the tensor being written
+
+    @property
+    def digest(self) -> Digest:
+        """As of `WeightsWriter`."""
+        return self._file.digest
 
     def append(self, name: str, values: Float32) -> Delta:
         """Writes the next elements of a tensor.

@@ -33,22 +33,27 @@ _CHUNK = 1 << 16  # elements; the 128 KiB of bf16 stay in the cache between roun
 class WeightsWriter:
     """Writes `path` tensor by tensor, in the order of `entries`; `path` appears whole and durable, or not at all.
 
-    Used as a context manager. The bytes depend on nothing but the arguments, so equal weights have equal digests. They are hashed
-    while they are in the cache, and what was written goes to the disk beside the writing, so that the end waits for neither.
+    Used as a context manager. The bytes depend on nothing but the arguments, so equal weights have equal digests. What was
+    written goes to the disk beside the writing, so that the end need not wait for all of it.
+
+    Args:
+        hashed: whether `digest` is wanted; the bytes are hashed while they are in the cache.
 
     Raises:
         ValueError: on a tensor out of order, of the wrong shape or type, or missing at the end.
         EnvironmentFault: the disk is full or not writable.
     """
 
-    def __init__(self, path: Path, entries: Iterable[Entry], metadata: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, path: Path, entries: Iterable[Entry], metadata: Mapping[str, str] | None = None, *, hashed: bool = False
+    ) -> None:
         self.path = path
         self.entries = tuple(entries)
         self._header = header_bytes(self.entries, metadata or {})
         self._part = path.with_name(path.name + ".part")
         self._rounded = np.empty(_CHUNK, NUMPY_TYPES["BF16"])
         self._handle: int | None = None
-        self._sha = hashlib.sha256()
+        self._sha = hashlib.sha256() if hashed else None
         self._written = self._flushed = 0  # bytes
         self._at = 0  # index of the entry being written
         self._filled = 0  # elements of it already written
@@ -120,7 +125,8 @@ class WeightsWriter:
 
     def _write(self, data: memoryview) -> None:
         assert self._handle is not None
-        self._sha.update(data)
+        if self._sha is not None:
+            self._sha.update(data)
         write_all(self._handle, data)
         self._written += len(data)
         if self._written - self._flushed >= SYNC_BYTES:
@@ -130,6 +136,7 @@ class WeightsWriter:
     @property
     def digest(self) -> Digest:
         """SHA-256 of the file, once it is whole."""
+        assert self._sha is not None, "the writer was not told to hash"
         return Digest(self._sha.hexdigest())
 
     def __exit__(
