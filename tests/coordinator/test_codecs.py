@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.coordinator.foreign_blobs import assert_refused_and_the_round_goes_on, contributed
 from tests.fakes import (
     SHAPES,
-    SiteDriver,
     World,
     build_world,
     delta_bytes,
@@ -126,16 +126,7 @@ def _wide_scales(world: World, codec: QuantizedCodec) -> bytes:
 def test_a_blob_in_another_form_is_refused_and_the_round_goes_on(
     world: World, codec: QuantizedCodec, blob: Callable[[World, QuantizedCodec], bytes], kind: str, reason: str
 ) -> None:
-    alpha, beta = world.begin("alpha", "beta")
-    alpha.work()
-    beta.work()
-    answer = contributed(alpha, blob(world, codec))
-    assert (answer["kind"], reason in str(answer)) == (kind, True), answer
-    assert alpha.release("refused").status_code == 200
-    beta.contribute()
-    world.step(60_000)
-    assert world.chain()[-1].contributions == 1
-    assert world.audit().problems == ()
+    assert_refused_and_the_round_goes_on(world, blob(world, codec), kind, reason)
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf])
@@ -157,10 +148,3 @@ def test_a_quantised_delta_in_a_run_without_codec_is_refused(fast_tmp: Path, cod
     alpha.work()
     answer = contributed(alpha, delta_bytes({name: np.ones(shape) for name, shape in SHAPES.items()}, fast_tmp, codec))
     assert answer["kind"] == "wrong-file"
-
-
-def contributed(site: SiteDriver, blob: bytes) -> dict[str, object]:
-    assert site.lease is not None
-    claim = site.claim(site.world.put(blob))
-    answer: dict[str, object] = site.post(f"leases/{site.lease['token']}/contribution", **claim).json()
-    return answer

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from tests.coordinator.foreign_blobs import assert_refused_and_the_round_goes_on, contributed
 from tests.fakes import SHAPES, SiteDriver, World, build_world, delta_bytes, run_config, weights
 
 from crosstrain.domain.block import BlockState
@@ -185,17 +186,8 @@ def _packed(world: World) -> bytes:
 def test_a_blob_in_another_form_is_refused_and_the_round_goes_on(
     world: World, blob: Callable[[World], bytes], kind: str, reason: str
 ) -> None:
-    alpha, beta = world.begin("alpha", "beta")
-    alpha.work()
-    beta.work()
-    answer = contributed(alpha, blob(world))
-    assert (answer["kind"], reason in str(answer)) == (kind, True), answer
-    assert alpha.release("refused").status_code == 200
-    beta.contribute()
-    world.step(60_000)
-    assert world.chain()[-1].contributions == 1
+    assert_refused_and_the_round_goes_on(world, blob(world), kind, reason)
     assert scratch(world) == []
-    assert world.audit().problems == ()
 
 
 def test_a_packed_delta_in_a_run_without_packing_is_refused(fast_tmp: Path) -> None:
@@ -234,10 +226,3 @@ def test_a_round_waits_for_room_to_unpack_its_deltas(fast_tmp: Path) -> None:
         parameters = world.objects.size(world.chain()[0].weights) / 2
         disk.left = Room(round_bytes(parameters, "bf16", "bf16", 2, packed=False) + HEADROOM, None)
         assert alpha.ask()["work"] == work
-
-
-def contributed(site: SiteDriver, blob: bytes) -> dict[str, object]:
-    assert site.lease is not None
-    claim = site.claim(site.world.put(blob))
-    answer: dict[str, object] = site.post(f"leases/{site.lease['token']}/contribution", **claim).json()
-    return answer
