@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +28,29 @@ class FusedMerge(BuildHookInterface[Any]):
     def initialize(self, _version: str, build_data: dict[str, Any]) -> None:
         """Adds the library to the wheel, which then is of this platform only."""
         source = Path(self.root, "src/crosstrain/outer/fused.c")
-        library = source.with_name("libfused.so")
+        if compile_library(source, source.with_name("libfused.so"), self.app.display_warning):
+            build_data["artifacts"].append("src/crosstrain/outer/libfused.so")
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+
+
+def compile_library(source: Path, library: Path, warn: Callable[[str], None]) -> bool:
+    """Compiles one C file; without success no library stays, since one of an older source would be loaded.
+
+    Several environments may be installed from one tree at the same time: each compiles in a place of its own.
+    """
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None or sys.platform == "win32":
         library.unlink(missing_ok=True)
-        compiler = shutil.which(os.environ.get("CC", "cc"))
-        if compiler is None or sys.platform == "win32":
-            self.app.display_warning("no C compiler: the merge will run in numpy, with the same result but slower")
-            return
-        part = library.with_suffix(".so.part")
-        done = subprocess.run(
-            [compiler, *FLAGS, "-o", str(part), str(source)], capture_output=True, text=True, check=False
-        )
+        warn("no C compiler: the merge will run in numpy, with the same result but slower")
+        return False
+    with tempfile.TemporaryDirectory(prefix=".compiling-", dir=library.parent) as place:
+        made = Path(place, library.name)
+        command = [compiler, *FLAGS, "-o", str(made), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            self.app.display_warning(f"{compiler} failed, the merge will run in numpy: {done.stderr}")
-            return
-        part.replace(library)
-        build_data["artifacts"].append("src/crosstrain/outer/libfused.so")
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+            library.unlink(missing_ok=True)
+            warn(f"{compiler} failed, the merge will run in numpy: {done.stderr}")
+            return False
+        made.replace(library)
+    return True
