@@ -30,11 +30,13 @@ _AVAILABLE = Prepared(
     .limit(bindparam("limit", type_=Integer))
 )
 _HELD = Prepared(select(*_columns).where(_spans.token == bindparam("token")).order_by(_spans.epoch, _spans.start))
-_TOUCHING = Prepared(
+_UP_TO = Prepared(
     select(*_columns)
-    .where(*_IN_STATE, _spans.start == bindparam("stop"))
-    .union_all(select(*_columns).where(*_IN_STATE, _spans.stop == bindparam("start")))
+    .where(_spans.epoch == bindparam("epoch"), _spans.start <= bindparam("block"))
+    .order_by(_spans.start.desc())
+    .limit(bindparam("limit", type_=Integer))
 )
+"""Rows cover an epoch without a gap, so the one that holds a block is the last that begins at or before it."""
 _AS_IT_WAS = [_spans[name] == bindparam(f"{name}_was") for name in ("epoch", "start", "stop", "state")]
 _FREE, _OWNED = _spans.token.is_(None), _spans.token == bindparam("token_was")
 _REMOVE_FREE, _REMOVE_OWNED = (Prepared(delete(schema.spans).where(*_AS_IT_WAS, owner)) for owner in (_FREE, _OWNED))
@@ -91,11 +93,13 @@ def held(connection: Connection, token: Token) -> tuple[Span, ...]:
 
 
 def neighbours(connection: Connection, spans: Sequence[Span], state: BlockState) -> tuple[Span, ...]:
-    """Spans in an ownerless state that touch the given ones."""
+    """Spans in an ownerless state that touch the given ones, each of which is a row or a part of one."""
     found: dict[Span, None] = {}
     for span in spans:
-        rows = _TOUCHING.tuples(connection, epoch=span.epoch, state=state.value, start=span.start, stop=span.stop)
-        found.update((_span(row), None) for row in rows)
+        # At most the row behind, the row that `span` is of, and the row before.
+        rows = _UP_TO.tuples(connection, epoch=span.epoch, block=span.stop, limit=3)
+        near = (_span(row) for row in rows)
+        found.update((n, None) for n in near if n.state is state and (n.start == span.stop or n.stop == span.start))
     return tuple(found)
 
 
@@ -138,18 +142,11 @@ def are_available(connection: Connection, wanted: Sequence[tuple[int, int, int]]
     """The available rows that hold all the given (epoch, start, stop), or none if any block is not available."""
     found: set[Span] = set()
     for epoch, start, stop in wanted:
-        rows = connection.execute(
-            select(*_columns).where(
-                _spans.epoch == epoch,
-                _spans.state == BlockState.AVAILABLE.value,
-                _spans.start <= start,
-                _spans.stop >= stop,
-            )
-        )
-        spans = [_span(row) for row in rows]
-        if not spans:
+        rows = _UP_TO.tuples(connection, epoch=epoch, block=start, limit=1)
+        holder = _span(rows[0]) if rows else None
+        if holder is None or holder.state is not BlockState.AVAILABLE or holder.stop < stop:
             return ()
-        found.update(spans)
+        found.add(holder)
     return tuple(sorted(found))
 
 

@@ -63,11 +63,13 @@ spans = Table(
     Column("stop", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
     Column("token", BigInteger),
-    Index("spans_by_state", "epoch", "state", "start"),
-    Index("spans_by_token", "token"),
-    Index("spans_by_stop", "epoch", "stop"),
+    # All columns: without statistics SQLite takes an index that is not enough for an answer only where its condition is unique,
+    # and would read every lease that is out to find what is available.
+    Index("spans_by_state", "epoch", "state", "start", "stop", "token"),
     sqlite_with_rowid=False,
 )
+_owned = spans.c.token.is_not(None)
+Index("spans_by_token", spans.c.token, sqlite_where=_owned, postgresql_where=_owned)
 
 sites = Table(
     "sites",
