@@ -71,8 +71,13 @@ class Audit:
         return not self.problems
 
 
-def audit(database: Database, objects: ObjectStore, replay: bool = False) -> Audit:
-    """Checks a run, live or ended. Nothing is changed."""
+def audit(database: Database, objects: ObjectStore, replay: bool = False, scratch: Path | None = None) -> Audit:
+    """Checks a run, live or ended. Nothing is changed.
+
+    Args:
+        replay: whether every generation is recomputed.
+        scratch: directory with room for the files of one generation, by default the system's for temporary files.
+    """
     with database.read() as connection:
         run = run_store.load(connection)
         if run is None:
@@ -91,7 +96,7 @@ def audit(database: Database, objects: ObjectStore, replay: bool = False) -> Aud
         ]
         replayed, lost = 0, story.not_replayable()
         if replay:
-            found = list(_readable("the recipes", _replay_problems(story, objects, lost)))
+            found = list(_readable("the recipes", _replay_problems(story, objects, lost, scratch)))
             problems += [problem for problem in found if problem]
             replayed = len(found)
         return Audit(
@@ -288,7 +293,7 @@ class _History:
         self._blocks = blocks
         self._epochs: dict[int, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]] = {}
 
-    def apply(self, event: RowMapping) -> Iterator[str]:
+    def apply(self, event: Row) -> Iterator[str]:
         states, tokens = self._epoch(event["epoch"])
         kind = EventKind(event["kind"])
         source, target = TRANSITIONS[kind]
@@ -324,36 +329,36 @@ def _blob_problems(story: _Story, objects: ObjectStore) -> Iterator[str]:
             yield f"blob {digest[:12]} of {owner}: {error.message}"
 
 
-def _replay_problems(story: _Story, objects: ObjectStore, lost: frozenset[int]) -> Iterator[str]:
+def _replay_problems(story: _Story, objects: ObjectStore, lost: frozenset[int], scratch: Path | None) -> Iterator[str]:
     """Recomputes each generation but those `lost`; yields one sentence per generation, empty if it came out bit-identical."""
     for record in story.chain[1:]:
         if record.number in lost:
             continue
         recipe = story.recipe(record)
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(dir=scratch) as work:
             try:
-                deltas = Deltas(objects, recipe.wire.delta, recipe.wire.compress, Path(scratch) / "deltas")
-                made = publisher.merge(objects, deltas, recipe, Path(scratch))
+                deltas = Deltas(objects, recipe.wire.delta, recipe.wire.compress, Path(work) / "deltas")
+                made = publisher.merge(objects, deltas, recipe, Path(work), durable=False)
             except CrosstrainError as error:
                 yield f"generation {record.number} cannot be recomputed: {error.message}"
                 continue
         stored = {"weights": record.weights, "master": record.master, "momentum": record.momentum}
         differing = [name for name, file in made.items() if file.digest != stored[name]]
-        if record.packed is not None and record.packed not in story.gone and not _holds(objects, record):
+        if record.packed is not None and record.packed not in story.gone and not _holds(objects, record, scratch):
             differing.append("packed weights")
         yield f"generation {record.number} recomputed differs in {', '.join(differing)}" if differing else ""
 
 
-def _holds(objects: ObjectStore, record: GenerationRecord) -> bool:
+def _holds(objects: ObjectStore, record: GenerationRecord, scratch: Path | None) -> bool:
     """Whether a generation's packed weights are its weights. They are unpacked, not made again: another release of zstd packs to
     other bytes."""
     assert record.packed is not None
     try:
         with (
             PackedFile(objects.path(record.packed), objects.size(record.weights)) as file,
-            tempfile.TemporaryDirectory() as scratch,
+            tempfile.TemporaryDirectory(dir=scratch) as work,
         ):
-            file.unpack(Path(scratch) / "weights", durable=False)
+            file.unpack(Path(work) / "weights", durable=False)
             return file.digest == record.weights
     except IntegrityError:
         return False

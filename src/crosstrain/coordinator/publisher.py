@@ -82,17 +82,20 @@ class Made(NamedTuple):
     digest: Digest
 
 
-def merge(objects: ObjectStore, deltas: Deltas, recipe: Recipe, work: Path) -> dict[str, Made]:
+def merge(objects: ObjectStore, deltas: Deltas, recipe: Recipe, work: Path, *, durable: bool = True) -> dict[str, Made]:
     """Makes the files of a generation in `work`: `master`, `momentum`, and `weights` unless that is the master.
 
     Memory is one workspace and the pages of `_RELEASED` elements, whatever the model's size and the number of deltas.
+
+    Args:
+        durable: as of `WeightsWriter`.
     """
     work.mkdir(parents=True, exist_ok=True)
     names = ("master", "momentum") if recipe.wire.weights == "fp32" else ("master", "momentum", "weights")
     paths = {name: work / f"{name}.safetensors" for name in names}
     with ExitStack() as stack:
         inputs = stack.enter_context(_Inputs(objects, deltas, recipe))
-        out = stack.enter_context(_Outputs(paths, inputs.master))
+        out = stack.enter_context(_Outputs(paths, inputs.master, durable))
         weighting, workspace, since = weigh(recipe.tokens), Workspace(_CHUNK), 0
         for entry in inputs.master.entries:
             weights, momentum, changes = inputs.tensors(entry.name)
@@ -133,11 +136,13 @@ class _Outputs(ExitStack):
     """The files of the new generation, each written by a thread of its own: copying into the page cache costs several times
     what the arithmetic does."""
 
-    def __init__(self, paths: Mapping[str, Path], master: WeightsFile) -> None:
+    def __init__(self, paths: Mapping[str, Path], master: WeightsFile, durable: bool) -> None:
         super().__init__()
         self._writers = {
             name: self.enter_context(
-                WeightsWriter(path, _entries(master, "BF16" if name == "weights" else "F32"), hashed=True)
+                WeightsWriter(
+                    path, _entries(master, "BF16" if name == "weights" else "F32"), hashed=True, durable=durable
+                )
             )
             for name, path in paths.items()
         }

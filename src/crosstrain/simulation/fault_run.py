@@ -112,7 +112,7 @@ class _Run:
 
     def _audit(self) -> Violation | None:
         try:
-            found = audit(self._database, LocalObjectStore(self._objects), replay=True)
+            found = audit(self._database, LocalObjectStore(self._objects), replay=True, scratch=self._objects.parent)
         except CrosstrainError as error:
             return Violation("audit", str(error))
         return None if found.ok else Violation("audit", found.problems[0])

@@ -23,7 +23,7 @@ from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteNa
 from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.errors import IntegrityError
 from crosstrain.storage import schema
-from crosstrain.storage.prepared import Prepared
+from crosstrain.storage.prepared import Prepared, Row
 
 _leases = schema.leases.c
 _contributions = schema.contributions.c
@@ -47,6 +47,7 @@ def begun_at(generation: ColumnElement[int]) -> ScalarSelect[int]:
 
 COLUMNS = [_leases[field.name] for field in fields(Lease)]
 """What `lease_of` takes, in its order."""
+_ALL = Prepared(select(schema.leases).order_by(_leases.token))
 _FIND = Prepared(select(*COLUMNS).where(_leases.token == bindparam("token")))
 _IN_STATE = Prepared(select(*COLUMNS).where(_leases.state == bindparam("state")).order_by(_leases.token))
 _HOLDERS = Prepared(
@@ -212,8 +213,8 @@ def all_contributions(connection: Connection) -> tuple[RowMapping, ...]:
     return tuple(connection.execute(select(schema.contributions).order_by(_contributions.token)).mappings())
 
 
-def all_leases(connection: Connection) -> tuple[RowMapping, ...]:
-    return tuple(connection.execute(select(schema.leases).order_by(_leases.token)).mappings())
+def all_leases(connection: Connection) -> tuple[Row, ...]:
+    return tuple(_ALL.all(connection))
 
 
 def recent_norms(connection: Connection, count: int) -> tuple[float, ...]:

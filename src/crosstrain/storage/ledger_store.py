@@ -29,6 +29,7 @@ _AVAILABLE = Prepared(
     .order_by(_spans.start)
     .limit(bindparam("limit", type_=Integer))
 )
+_ALL = Prepared(select(*_columns).order_by(_spans.epoch, _spans.start))
 _HELD = Prepared(select(*_columns).where(_spans.token == bindparam("token")).order_by(_spans.epoch, _spans.start))
 _UP_TO = Prepared(
     select(*_columns)
@@ -164,7 +165,7 @@ def blocks_in(connection: Connection, epoch: int, state: BlockState) -> int:
 
 def all_spans(connection: Connection) -> tuple[Span, ...]:
     """Every row, for audits."""
-    return tuple(_span(row) for row in connection.execute(select(*_columns).order_by(_spans.epoch, _spans.start)))
+    return tuple(_span(row) for row in _ALL.tuples(connection))
 
 
 def spans_of(connection: Connection, tokens: Iterable[Token]) -> dict[Token, tuple[Span, ...]]:

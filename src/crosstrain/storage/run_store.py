@@ -24,12 +24,14 @@ _LOAD = Prepared(select(schema.run))
 _PROGRESS = Prepared(select(schema.run.c.epoch, schema.run.c.finished_at, schema.run.c.finished_reason))
 _NEWEST_ROUND = Prepared(select(schema.rounds).order_by(_rounds.generation.desc()).limit(1))
 _NEWEST_GENERATION = Prepared(select(schema.generations).order_by(_generations.number.desc()).limit(1))
+_GENERATIONS = Prepared(select(schema.generations).order_by(_generations.number))
 _EVALUATION = Prepared(select(schema.evaluations).where(schema.evaluations.c.generation == bindparam("generation")))
 _LOG = Prepared(
     insert(schema.events)
     .values({column.name: bindparam(column.name) for column in _events if column is not _events.seq})
     .inline()
 )
+_EVENTS = Prepared(select(schema.events).where(_events.seq > bindparam("after")).order_by(_events.seq))
 
 
 def load(connection: Connection) -> Row | None:
@@ -108,8 +110,7 @@ def newest_generation(connection: Connection) -> GenerationRecord | None:
 
 
 def generations(connection: Connection) -> tuple[GenerationRecord, ...]:
-    rows = connection.execute(select(schema.generations).order_by(_generations.number)).mappings()
-    return tuple(_record(row) for row in rows)
+    return tuple(_record(row) for row in _GENERATIONS.all(connection))
 
 
 def add_evaluation(
@@ -170,10 +171,9 @@ def log_change(
         )
 
 
-def events(connection: Connection, after: int = 0, limit: int | None = None) -> Sequence[RowMapping]:
+def events(connection: Connection, after: int = 0) -> Sequence[Row]:
     """The audit log in order, from the first row after `after`."""
-    query = select(schema.events).where(_events.seq > after).order_by(_events.seq)
-    return connection.execute(query.limit(limit) if limit else query).mappings().all()
+    return _EVENTS.all(connection, after=after)
 
 
 def recent_events(connection: Connection, limit: int) -> Sequence[RowMapping]:
@@ -186,7 +186,7 @@ def event_count(connection: Connection) -> int:
     return int(connection.execute(select(func.count()).select_from(schema.events)).scalar_one())
 
 
-def _record(row: Row | RowMapping) -> GenerationRecord:
+def _record(row: Row) -> GenerationRecord:
     return GenerationRecord(
         Generation(row["number"]),
         None if row["parent"] is None else Generation(row["parent"]),

@@ -38,6 +38,7 @@ class WeightsWriter:
 
     Args:
         hashed: whether `digest` is wanted; the bytes are hashed while they are in the cache.
+        durable: whether the file must survive a power loss once `path` is there; not if it is only looked at and removed.
 
     Raises:
         ValueError: on a tensor out of order, of the wrong shape or type, or missing at the end.
@@ -45,7 +46,13 @@ class WeightsWriter:
     """
 
     def __init__(
-        self, path: Path, entries: Iterable[Entry], metadata: Mapping[str, str] | None = None, *, hashed: bool = False
+        self,
+        path: Path,
+        entries: Iterable[Entry],
+        metadata: Mapping[str, str] | None = None,
+        *,
+        hashed: bool = False,
+        durable: bool = True,
     ) -> None:
         self.path = path
         self.entries = tuple(entries)
@@ -54,6 +61,7 @@ class WeightsWriter:
         self._rounded = np.empty(_CHUNK, NUMPY_TYPES["BF16"])
         self._handle: int | None = None
         self._sha = hashlib.sha256() if hashed else None
+        self._durable = durable
         self._written = self._flushed = 0  # bytes
         self._at = 0  # index of the entry being written
         self._filled = 0  # elements of it already written
@@ -129,7 +137,7 @@ class WeightsWriter:
             self._sha.update(data)
         write_all(self._handle, data)
         self._written += len(data)
-        if self._written - self._flushed >= SYNC_BYTES:
+        if self._durable and self._written - self._flushed >= SYNC_BYTES:
             start_writeback(self._handle, self._flushed, self._written)
             self._flushed = self._written
 
@@ -152,9 +160,11 @@ class WeightsWriter:
     def _publish(self) -> None:
         assert self._handle is not None
         with disk_faults(self.path):
-            os.fsync(self._handle)
+            if self._durable:
+                os.fsync(self._handle)
             self._part.replace(self.path)
-            sync_directory(self.path.parent)
+            if self._durable:
+                sync_directory(self.path.parent)
 
     def _discard(self) -> None:
         """Closes the file and removes it, unless it was renamed."""
