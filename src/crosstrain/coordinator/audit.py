@@ -8,21 +8,20 @@ from its parent and contributions, bit for bit.
 from __future__ import annotations
 
 import json
-import tempfile
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 from sqlalchemy import Connection, RowMapping
 
 from crosstrain.config import WireSection
 from crosstrain.coordinator import publisher
+from crosstrain.coordinator.block_history import BLOCK_EVENTS, BlockHistory
 from crosstrain.coordinator.publisher import Recipe
-from crosstrain.domain.block import TRANSITIONS, BlockState, Corpus
+from crosstrain.coordinator.replay import replay_problems
+from crosstrain.domain.block import BlockState, Corpus
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.generation import GenerationRecord, chain_problem
 from crosstrain.domain.ids import Digest
@@ -31,19 +30,15 @@ from crosstrain.domain.ledger import Span, count_blocks, partition_problem
 from crosstrain.domain.permutation import epoch_order
 from crosstrain.domain.phase import digest_windows, sum_windows, window_numbers
 from crosstrain.domain.plural import counted
-from crosstrain.errors import CrosstrainError, IntegrityError
+from crosstrain.errors import CrosstrainError
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.storage import lease_store, ledger_store, retention_store, run_store, site_store
-from crosstrain.storage.byte_planes import PackedFile
 from crosstrain.storage.database import Database
-from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.object_store import ObjectStore
 from crosstrain.storage.prepared import Row
 
-STATES = list(BlockState)
 UNREADABLE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 """What rows raise that no coordinator wrote."""
-BLOCK_EVENTS = frozenset(kind.value for kind in TRANSITIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +91,8 @@ def audit(database: Database, objects: ObjectStore, replay: bool = False, scratc
         ]
         replayed, lost = 0, story.not_replayable()
         if replay:
-            found = list(_readable("the recipes", _replay_problems(story, objects, lost, scratch)))
+            recipes = ((record, story.recipe(record)) for record in story.chain[1:] if record.number not in lost)
+            found = list(_readable("the recipes", replay_problems(recipes, story.gone, objects, scratch)))
             problems += [problem for problem in found if problem]
             replayed = len(found)
         return Audit(
@@ -151,7 +147,7 @@ class _Story:
             if event["seq"] != number:
                 yield f"event {number} is missing, found {event['seq']}"
                 break
-        history = _History(self.corpus.blocks)
+        history = BlockHistory(self.corpus.blocks)
         for event in self.events:
             if event["kind"] in BLOCK_EVENTS:
                 yield from history.apply(event)
@@ -286,38 +282,6 @@ class _Story:
         return window_numbers(self.corpus.block(order[position]) for position in range(start, stop))
 
 
-class _History:
-    """State and holder of every block, from the events alone: 9 bytes a block."""
-
-    def __init__(self, blocks: int) -> None:
-        self._blocks = blocks
-        self._epochs: dict[int, tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]] = {}
-
-    def apply(self, event: Row) -> Iterator[str]:
-        states, tokens = self._epoch(event["epoch"])
-        kind = EventKind(event["kind"])
-        source, target = TRANSITIONS[kind]
-        part = slice(event["start"], event["stop"])
-        where = f"event {event['seq']}: positions {event['start']} .. {event['stop']} of epoch {event['epoch']}"
-        if (states[part] != STATES.index(source)).any():
-            yield f"{where} were {kind}, but not all were {source}"
-        if source.owned and (tokens[part] != event["token"]).any():
-            yield f"{where} were {kind} by lease {event['token']}, which did not hold all of them"
-        states[part] = STATES.index(target)
-        tokens[part] = event["token"] if target.owned else -1
-
-    def compare(self, epoch: int, start: int, stop: int, state: BlockState, token: int | None) -> Iterator[str]:
-        states, tokens = self._epoch(epoch)
-        same = (states[start:stop] == STATES.index(state)).all() and (tokens[start:stop] == (token or -1)).all()
-        if not same:
-            yield f"the ledger has positions {start} .. {stop} of epoch {epoch} {state} (lease {token}), their history not"
-
-    def _epoch(self, epoch: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        if epoch not in self._epochs:
-            self._epochs[epoch] = np.zeros(self._blocks, np.uint8), np.full(self._blocks, -1, np.int64)
-        return self._epochs[epoch]
-
-
 def _blob_problems(story: _Story, objects: ObjectStore) -> Iterator[str]:
     """Every blob that the story names is there with its digest, unless retention removed it."""
     for digest, owner in story.named().items():
@@ -327,38 +291,3 @@ def _blob_problems(story: _Story, objects: ObjectStore) -> Iterator[str]:
             objects.verify(digest)
         except CrosstrainError as error:
             yield f"blob {digest[:12]} of {owner}: {error.message}"
-
-
-def _replay_problems(story: _Story, objects: ObjectStore, lost: frozenset[int], scratch: Path | None) -> Iterator[str]:
-    """Recomputes each generation but those `lost`; yields one sentence per generation, empty if it came out bit-identical."""
-    for record in story.chain[1:]:
-        if record.number in lost:
-            continue
-        recipe = story.recipe(record)
-        with tempfile.TemporaryDirectory(dir=scratch) as work:
-            try:
-                deltas = Deltas(objects, recipe.wire.delta, recipe.wire.compress, Path(work) / "deltas")
-                made = publisher.merge(objects, deltas, recipe, Path(work), durable=False)
-            except CrosstrainError as error:
-                yield f"generation {record.number} cannot be recomputed: {error.message}"
-                continue
-        stored = {"weights": record.weights, "master": record.master, "momentum": record.momentum}
-        differing = [name for name, file in made.items() if file.digest != stored[name]]
-        if record.packed is not None and record.packed not in story.gone and not _holds(objects, record, scratch):
-            differing.append("packed weights")
-        yield f"generation {record.number} recomputed differs in {', '.join(differing)}" if differing else ""
-
-
-def _holds(objects: ObjectStore, record: GenerationRecord, scratch: Path | None) -> bool:
-    """Whether a generation's packed weights are its weights. They are unpacked, not made again: another release of zstd packs to
-    other bytes."""
-    assert record.packed is not None
-    try:
-        with (
-            PackedFile(objects.path(record.packed), objects.size(record.weights)) as file,
-            tempfile.TemporaryDirectory(dir=scratch) as work,
-        ):
-            file.unpack(Path(work) / "weights", durable=False)
-            return file.digest == record.weights
-    except IntegrityError:
-        return False
