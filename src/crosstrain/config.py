@@ -285,6 +285,12 @@ class RunConfig(Section):
             )
         return _strictly(SiteSection, {**self.site.model_dump(), **self.sites.get(name, {})})
 
+    def without_section(self, name: str) -> str | None:
+        """A sentence if other sites have sections of their own and this one has none: it may be misspelt."""
+        if not self.sites or name in self.sites:
+            return None
+        return f"there is no [sites.{name}], only sections for {', '.join(sorted(self.sites))}: [site] alone counts"
+
     @property
     def total_steps(self) -> int:
         """Planned inner steps of the whole run, the horizon of the learning rate."""

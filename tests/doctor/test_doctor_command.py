@@ -130,6 +130,17 @@ def test_bucket_that_is_not_there_is_told(s3: s3_server.Server) -> None:
     assert "NoSuchBucket" in try_bucket(section).error
 
 
+@pytest.mark.parametrize(("name", "told"), [("alpha", False), ("alhpa", True)])
+def test_a_site_without_a_section_where_others_have_one_may_be_misspelt(tmp_path: Path, name: str, told: bool) -> None:
+    run_file = tmp_path / "RUN.toml"
+    run_file.write_text(f'[model]\nvocab_size = 1000\n[site]\nurl = "http://127.0.0.1:{free_port()}"\n[sites.alpha]\n')
+    _, document = doctor(str(run_file), "--name", name)
+    assert ("site" in levels(document)) is told
+    if told:
+        assert levels(document)["site"] == "warn"
+        assert sentence(document, "site") == ("there is no [sites.alhpa], only sections for alpha: [site] alone counts")
+
+
 def test_nothing_is_changed_at_the_coordinator(coordinator: tuple[World, int]) -> None:
     world, port = coordinator
     world.begin("north")

@@ -51,7 +51,7 @@ def doctor(
 
     from crosstrain.assembly import open_run
     from crosstrain.clock import SystemClock
-    from crosstrain.doctor.examine import Question, examine, judge_settings, settings_of
+    from crosstrain.doctor.examine import Question, examine, judge_name, judge_settings, settings_of
     from crosstrain.errors import UsageError
 
     if run is None and url is None:
@@ -71,7 +71,8 @@ def doctor(
     )
     report = examine(question, os.environ, SystemClock())
     given = settings_of(config, report.timeouts) if config else {}
-    report = replace(report, findings=(*report.findings, *judge_settings(report.least, given)))
+    named = judge_name(config, name) if config and name else ()
+    report = replace(report, findings=(*named, *report.findings, *judge_settings(report.least, given)))
     if as_json:
         typer.echo(json.dumps(document_of(report, given)))
     else:

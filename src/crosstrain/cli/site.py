@@ -50,7 +50,10 @@ def site(
 
     now = SystemClock().now()
     ends_at = Instant(now + round(1000 * ends_in)) if ends_in is not None else _end_from_environment()
-    parts = open_site(open_run(run), name, url, ends_at, connect, accumulate=accumulate)
+    files = open_run(run)
+    if (note := files.config.without_section(name)) is not None:
+        log.warning("%s", note)
+    parts = open_site(files, name, url, ends_at, connect, accumulate=accumulate)
     agent = parts.agent
 
     def drain(number: int, _frame: FrameType | None) -> None:

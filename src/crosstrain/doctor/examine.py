@@ -182,6 +182,12 @@ def settings_of(config: RunConfig, table: Sequence[Timeout]) -> dict[str, float]
     return found
 
 
+def judge_name(config: RunConfig, name: str) -> tuple[Finding, ...]:
+    """Whether the run file knows the site that was asked for."""
+    note = config.without_section(name)
+    return () if note is None else (Finding(Level.WARN, "site", note, "look at the spelling of --name"),)
+
+
 def judge_settings(table: Sequence[Timeout], given: Mapping[str, float]) -> tuple[Finding, ...]:
     """Keys of the run file that are shorter than what they wait for."""
     return tuple(
