@@ -31,7 +31,7 @@ from crosstrain.outer.encoding import (
     step_bytes,
 )
 from crosstrain.storage.weights_file import WeightsFile, WeightsWriter
-from crosstrain.storage.weights_header import Entry, header_bytes
+from crosstrain.storage.weights_header import Entry, header_bytes, shown
 
 Codec = Literal["bf16", "fp32", "int8", "int4"]
 
@@ -139,7 +139,7 @@ class DeltaFile:
         expected = entries_of(model, self._codec)
         for wanted, found in zip(expected, self.entries, strict=False):
             if wanted != found:
-                return f"expected {_described(wanted)}, found {_described(found)}"
+                return f"expected {wanted}, found {found}"
         if len(expected) != len(self.entries):
             return f"expected {len(expected)} tensors, found {len(self.entries)}"
         return ""
@@ -181,8 +181,6 @@ def _metadata(codec: Codec) -> dict[str, str]:
 
 
 def _named(codec: str | None, version: str | None) -> str:
-    return f"codec {codec}, version {version}" if version is not None else codec or "no quantised codec"
-
-
-def _described(entry: Entry) -> str:
-    return f"{entry.name} ({entry.dtype} {list(entry.shape)})"
+    if version is not None:
+        return f"codec {shown(codec)}, version {shown(version)}"
+    return shown(codec or "no quantised codec")

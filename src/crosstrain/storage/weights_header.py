@@ -32,7 +32,9 @@ NUMPY_TYPES: Mapping[str, np.dtype[Any]] = {
 """The last two hold the steps of a quantised delta (delta_file.py)."""
 
 _ALIGNMENT = 64  # a cache line; also enough for every vector instruction
-_LARGEST_HEADER = 100_000_000  # the safetensors library refuses more
+_LARGEST_HEADER = 8 << 20  # of 50,000 tensors; a header becomes fifteen times its size while it is parsed
+_MOST_AXES = 64  # of an array in numpy
+_LONGEST_SHOWN = 120
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,10 @@ class Entry:
     @property
     def nbytes(self) -> int:
         return self.size * NUMPY_TYPES[self.dtype].itemsize
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{shown(self.name)} ({self.dtype} {shown(list(self.shape))})"
 
 
 @dataclass(frozen=True)
@@ -104,9 +110,9 @@ def read_header(path: Path, file: BinaryIO, size: int) -> Header:
 
 def _header_length(path: Path, prefix: bytes, size: int) -> int:
     """Length of the header in bytes."""
-    length = int.from_bytes(prefix, "little")
-    if len(prefix) < 8 or not 2 <= length <= min(size - 8, _LARGEST_HEADER):
-        raise _damaged(path, f"a header of 2 to {max(0, size - 8):,} bytes in a file of {size:,} bytes", f"{length:,}")
+    length, most = int.from_bytes(prefix, "little"), max(0, min(size - 8, _LARGEST_HEADER))
+    if len(prefix) < 8 or not 2 <= length <= most:
+        raise _damaged(path, f"a header of 2 to {most:,} bytes in a file of {size:,} bytes", f"{length:,}")
     return length
 
 
@@ -122,7 +128,7 @@ def _parse_json(path: Path, text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _damaged(path, "a header of JSON", str(error)) from None
     if not isinstance(table, dict) or not isinstance(table.get("__metadata__", {}), dict):
-        raise _damaged(path, "a JSON object of tensors", text[:40].decode("utf-8", "replace"))
+        raise _damaged(path, "a JSON object of tensors", shown(text.decode("utf-8", "replace")))
     return table
 
 
@@ -132,7 +138,7 @@ def _check_layout(path: Path, table: dict[str, Any], data_size: int) -> dict[str
     expected_begin = 0
     for entry, begin, end in found:
         if begin != expected_begin or end != begin + entry.nbytes:
-            wanted = f"{entry.name} ({entry.dtype} {entry.shape}) at bytes {expected_begin} to {expected_begin + entry.nbytes}"
+            wanted = f"{entry} at bytes {expected_begin} to {expected_begin + entry.nbytes}"
             raise _damaged(path, wanted, f"{begin} to {end}")
         expected_begin = end
     if expected_begin != data_size:
@@ -144,10 +150,23 @@ def _parse_entry(path: Path, name: str, fields: Any) -> tuple[Entry, int, int]:
     match fields:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)]}:
             if dtype not in NUMPY_TYPES:
-                raise _damaged(path, f"{name} to be one of {', '.join(NUMPY_TYPES)}", dtype)
-            if all(type(extent) is int and extent >= 0 for extent in shape):
+                raise _damaged(path, f"{shown(name)} to be one of {', '.join(NUMPY_TYPES)}", shown(dtype))
+            if len(shape) <= _MOST_AXES and all(map(_is_count, (*shape, begin, end))):
                 return Entry(name, cast(DType, dtype), tuple(shape)), begin, end
-    raise _damaged(path, f"{name} to have dtype, shape and two data_offsets", repr(fields)[:120])
+    raise _damaged(path, f"{shown(name)} to have dtype, shape and two data_offsets", shown(fields))
+
+
+def _is_count(value: Any) -> bool:
+    """Whether it can count elements or bytes; what is larger than a file can be is not worth an arithmetic of its own."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def shown(found: object) -> str:
+    """What a file says, as a message may repeat it: short, and of characters that every terminal and every encoding takes."""
+    text = str(found)
+    cut = text[:_LONGEST_SHOWN]
+    plain = cut if cut.isprintable() else ascii(cut)[1:-1]
+    return plain if cut == text else f"{plain}..."
 
 
 def _damaged(path: Path, expected: str, found: str) -> IntegrityError:
