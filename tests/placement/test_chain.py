@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+from math import exp
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +16,7 @@ from crosstrain.placement.chain import Chains, Curve
 from crosstrain.placement.draws import FEW, draws
 from crosstrain.placement.offer import Job, JobState, SiteOffer
 from crosstrain.placement.shape import Shape
+from crosstrain.placement.usual import FADES_S
 
 LONG = 1000 * HOUR
 
@@ -102,3 +107,21 @@ def test_jobs_of_a_chain_never_overlap_and_depth_never_hurts(
     for seconds in (x * HOUR for x in (1, 10, 50, 100)):
         if not shallow.begins or seconds < min(shallow.ends[-1], deep.ends[-1]):
             assert deep.at(seconds) >= shallow.at(seconds) * (1 - 1e-9)
+
+
+def test_the_later_a_job_is_submitted_the_more_of_its_wait_is_the_usual_one() -> None:
+    today, usual = 2 * HOUR, 40 * HOUR
+    chosen = replace(option(certain(today)), usual=certain(usual))
+    curve = play(site("one", chosen), 1, most_jobs=30)
+    # Two are submitted at once, and the third when the second starts.
+    assert curve.begins[0] == today
+    before = curve.begins[1]
+    share = exp(-before / FADES_S)
+    assert curve.begins[2] == pytest.approx(before + share * today + (1 - share) * usual)
+    last = curve.begins[-1] - curve.begins[-2]
+    assert last == pytest.approx(usual, rel=1e-6)
+
+
+def test_without_a_history_all_jobs_wait_as_today() -> None:
+    curve = play(site("one", option(certain(20 * HOUR))), 1, most_jobs=10)
+    assert [later - sooner for sooner, later in pairwise(curve.begins)][1:] == [20 * HOUR] * 8

@@ -3,6 +3,8 @@
 With d jobs queued ahead, job k is submitted when job k - d starts (the first d at once), and begins when its wait is over
 and the job before it has ended. With d = 0 it is submitted when the job before it ends. So a wait that is shorter than the
 jobs in front of it costs nothing; this is the largest lever there is on the share of time that a site trains.
+
+The forecast is of jobs submitted now. The later a job is submitted, the more of its wait is the usual one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from math import inf
 from crosstrain.placement.draws import GRID, tabulated
 from crosstrain.placement.offer import Job, JobState, Option, SiteOffer
 from crosstrain.placement.shape import HOUR_S, Shape
+from crosstrain.placement.usual import share_of_today
 
 MOST_JOBS = 30
 """Jobs of a chain that are played one by one; what comes after them has their mean pace."""
@@ -105,6 +108,7 @@ class Chains:
         self.limit_s = min(horizon_s, ends_s)
         waits = tabulated(option.forecast)
         self.later = _Run(option.shape, option.tokens_per_s, float(option.shape.walltime_s), waits, queued=False)
+        self.usual = None if option.usual is None else tabulated(option.usual)
         self.standing = _standing(site, option, waits, now)
 
     def play(self, depth: int, draw: Callable[[int], float], most_jobs: int = MOST_JOBS) -> Curve:
@@ -116,6 +120,16 @@ class Chains:
         """
         return _play(self, depth, draw, most_jobs)
 
+    def wait_s(self, run: _Run, submitted_s: float, step: int) -> float:
+        """What a job waits that is submitted then, at one step of the grid: quantiles of both forecasts, averaged."""
+        if run.waits is None:
+            return 0.0
+        today = run.waits[step]
+        if self.usual is None or submitted_s == 0.0:
+            return today
+        share = share_of_today(submitted_s)
+        return share * today + (1 - share) * self.usual[step]
+
 
 def _play(chains: Chains, depth: int, draw: Callable[[int], float], most_jobs: int) -> Curve:
     curve, site, later = Curve(limit_s=chains.limit_s), chains.site, chains.later
@@ -124,8 +138,8 @@ def _play(chains: Chains, depth: int, draw: Callable[[int], float], most_jobs: i
     free_at = charged = trained = 0.0
     for number in range(most_jobs):
         run = standing[number] if number < len(standing) else later
-        wait = 0.0 if run.waits is None else run.waits[int(draw(number) * GRID)]
-        start = max(free_at, wait if run.queued else _submitted(starts, depth, free_at) + wait)
+        at = 0.0 if run.queued else _submitted(starts, depth, free_at)
+        start = max(free_at, at + chains.wait_s(run, at, int(draw(number) * GRID)))
         stop = min(start + run.left_s, curve.limit_s)
         charged += run.shape.nodes * (stop - start) / HOUR_S
         if start >= curve.limit_s or charged > site.node_hours_left:

@@ -19,12 +19,14 @@ class Option:
         tokens_per_s: what a job of this shape trains, measured, or scaled from another shape's measurement.
         forecast: the wait of such a job if it were submitted now.
         windows_per_pass: B x W, windows of one forward pass over all ranks: the unit of accumulation.
+        usual: what such a job waits whatever the queue is now (`usual_wait`); None: as `forecast`.
     """
 
     shape: Shape
     tokens_per_s: float
     forecast: Forecast
     windows_per_pass: int = 1
+    usual: Forecast | None = None
 
 
 class JobState(StrEnum):

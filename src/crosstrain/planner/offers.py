@@ -11,6 +11,7 @@ from crosstrain.placement.overhead import Overhead
 from crosstrain.placement.predict import forecast
 from crosstrain.placement.shape import Shape
 from crosstrain.placement.site_queue import OfferedShape, QueueState, SiteQueue, left_to_wait
+from crosstrain.placement.usual import usual_wait
 
 SILENT_MS = 24 * 3_600_000
 """A site of which nobody reported for this long is planned with all the same, and the plan says so."""
@@ -35,7 +36,13 @@ def offer(queue: SiteQueue, measured: float | None, lost: Overhead, now: Instant
     """
     speed = None if measured is None else Speed(measured, _trained_with(queue))
     options = tuple(
-        Option(each.shape, _tokens_per_s(each, speed), forecast(queue.waits, each.shape, now), each.windows_per_pass)
+        Option(
+            each.shape,
+            _tokens_per_s(each, speed),
+            forecast(queue.waits, each.shape, now),
+            each.windows_per_pass,
+            usual_wait(queue.waits, each.shape, now),
+        )
         for each in queue.offered
     )
     limits = queue.limits

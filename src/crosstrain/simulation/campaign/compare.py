@@ -15,12 +15,14 @@ from crosstrain.placement.forecast import Forecast
 from crosstrain.placement.offer import Demand, Option, SiteOffer
 from crosstrain.placement.predict import forecasts
 from crosstrain.placement.shape import HOUR_S, Shape
+from crosstrain.placement.usual import usual_wait
 from crosstrain.simulation.campaign.realise import Choice, Place, Realised, realise
 from crosstrain.simulation.campaign.truth import ReplayedWaits, shifted
 from crosstrain.simulation.queues.observed import instant, observe, shapes_of
 from crosstrain.simulation.queues.probes import ProbeTable
 
 HORIZON_S = 60 * 24 * HOUR_S
+Stated = tuple[Forecast, Forecast | None]
 
 
 @dataclass(slots=True)
@@ -32,7 +34,7 @@ class Case:
         middle: column of the shape that people without a planner would submit.
         depth: jobs queued ahead.
         rows: probes at which campaigns may begin.
-        stated: whether others' jobs are visible -> row -> a forecast of each shape, as far as they were made.
+        stated: whether others' jobs are visible -> row -> of each shape its forecast and its usual wait, as far as they were made.
     """
 
     name: str
@@ -43,7 +45,7 @@ class Case:
     depth: int = 1
     startup_s: float = 0.0
     tail_s: float = 0.0
-    stated: dict[bool, dict[int, list[Forecast]]] = field(default_factory=dict)
+    stated: dict[bool, dict[int, list[Stated]]] = field(default_factory=dict)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -59,7 +61,9 @@ class Case:
             for moment in observe(self.table, self.name, visible):
                 if moment.row in missing:
                     found = forecasts(moment.site, self.shapes, moment.now)
-                    made[moment.row] = [found[shape] for shape in self.shapes]
+                    made[moment.row] = [
+                        (found[shape], usual_wait(moment.site, shape, moment.now)) for shape in self.shapes
+                    ]
 
     def place(self, row: int) -> Place:
         """The site for a campaign that begins at a probe."""
@@ -93,8 +97,8 @@ def planner(visible: bool, largest: Sequence[float] = ()) -> Strategy:
         offers = []
         for case, row, most in zip(cases, rows, largest or [inf] * len(cases), strict=True):
             options = tuple(
-                Option(shape, case.speeds[shape], stated)
-                for shape, stated in zip(case.shapes, case.stated[visible][row], strict=True)
+                Option(shape, case.speeds[shape], stated, usual=usual)
+                for shape, (stated, usual) in zip(case.shapes, case.stated[visible][row], strict=True)
                 if shape.nodes <= most
             )
             offers.append(
