@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -64,6 +65,10 @@ class Wire:
 
     def at(self, passed: int, act: Callable[[], None]) -> None:
         self._due = (passed, act)
+
+    def held(self) -> AbstractContextManager[object]:
+        """Nothing more passes than what is on its way."""
+        return self._lock
 
     def close(self) -> None:
         # A blocked accept(2) does not notice that its socket is closed.
@@ -153,21 +158,23 @@ def test_transfer_whose_ends_are_killed_at_random_bytes_ends_and_sends_little_tw
             processes(serve, fast_tmp, port) if who == "coordinator" else processes(move, way, wire.port, path, digest)
         )
 
-    running = {who: begin(who) for who in ("coordinator", "site")}
+    running = {who: begin(who) for who in ("coordinator", "site") if who != victim}
     points = sorted(rng.randrange(TOTAL * 9 // 10) for _ in range(KILLS))
     for point in points:
         due = threading.Event()
-        pid = running[victim].pid
-        assert pid is not None
 
-        def kill(pid: int = pid, due: threading.Event = due) -> None:
+        def kill(due: threading.Event = due) -> None:
+            pid = running[victim].pid
+            assert pid is not None
             os.kill(pid, signal.SIGKILL)
             due.set()
 
-        wire.at(max(point, wire.passed + CHUNK), kill)
+        with wire.held():  # or all of it might have passed before anybody says when to kill
+            running[victim] = begin(victim)
+            wire.at(max(point, wire.passed + CHUNK), kill)
         assert due.wait(PATIENCE_S), f"{wire.passed} of {point} bytes passed, {running}"
         running[victim].join()
-        running[victim] = begin(victim)
+    running[victim] = begin(victim)
     running["site"].join(PATIENCE_S)
     assert running["site"].exitcode == 0
     there = path if way == "down" else objects / digest[:2] / digest
