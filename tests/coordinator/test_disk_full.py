@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.fakes import World, build_world, run_config
 
-from crosstrain.batch.command import run
 from crosstrain.domain.room import Room
 from crosstrain.errors import EnvironmentFault
 from crosstrain.storage.object_store import LocalObjectStore
@@ -97,15 +95,3 @@ def test_merge_on_a_full_disk_is_tried_again(small_disk: Path) -> None:
     assert world.chain()[-1].number == 1
     assert world.audit().problems == ()
     world.database.close()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 160 MiB."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root may mount a file system that fills up")
-    made = run(["mount", "-t", "tmpfs", "-o", "size=160m", "none", str(tmp_path)], timeout=10)
-    if made.code:
-        pytest.skip(f"mount says: {made.stderr.strip()}")
-    yield tmp_path
-    run(["umount", str(tmp_path)], timeout=10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,9 +32,18 @@ COMPLETE_WAIT_S = 3.0
 """How long a request waits for that: there are proxies that cut what is silent for a few seconds."""
 ZERO_COPY = "http.response.zerocopysend"
 """https://asgi.readthedocs.io/en/latest/extensions.html#zero-copy-send"""
+POUR = "crosstrain.http.request.pour"
+"""An extension of our own server: a request whose body is large has a function there (`Pour`) that gives it away past the
+event loop."""
 COPY_BYTES = 1 << 20
 
 Result = TypeVar("Result")
+Take = Callable[[memoryview], bool]
+"""Gets the next bytes, which stay as they are until it returns; says whether more are wanted."""
+OnThread = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a function on some thread, and is not over before that is, also if it is cancelled."""
+Pour = Callable[[Take, OnThread], Awaitable[None]]
+"""Gives a whole body to a function. Raises ClientDisconnect."""
 
 
 class BlobResponse(Response):
@@ -167,18 +176,22 @@ class Blobs:
         return None
 
     async def take(
-        self, digest: Digest, offset: int, total: int, body: AsyncIterator[bytes], announced: int
+        self, digest: Digest, offset: int, total: int, body: AsyncIterator[bytes], announced: int, pour: Pour | None
     ) -> messages.Received:
         """Takes one part of an upload; what comes of one that is cut is kept.
 
         Args:
             announced: the body's length by its header, 0 if there is none.
+            pour: a better way to the body, where the server has one.
         """
         if announced > LARGEST_PART:
             raise _too_large()
         part = await self._run(lambda: self._objects().open_part(digest, offset, total))
         with part:
-            await self._write(part, body)
+            if pour is None:
+                await self._write(part, body)
+            else:
+                await pour(part.write, self._run)
             await self._run(part.finish)
         return await self._run(lambda: self.received(digest))
 
@@ -204,7 +217,12 @@ class Blobs:
             await self._run(partial(part.write, b"".join(batch)))
 
     async def _run(self, call: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        work = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait({work})  # it uses files that its caller closes next
+            raise
 
 
 def _too_large() -> Refused:

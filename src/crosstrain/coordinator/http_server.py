@@ -1,8 +1,8 @@
 """The HTTP server: aiohttp's protocol in front of an ASGI application.
 
-It is there for one message that other servers do not know: `http.response.zerocopysend`, by which a file goes to the socket
-without passing through this process (https://asgi.readthedocs.io/en/latest/extensions.html#zero-copy-send). What was
-compared: docs/decisions/0013-blob-plane.md.
+It is there for what other servers do not know: `http.response.zerocopysend`, by which a file goes to the socket without
+passing through this process (https://asgi.readthedocs.io/en/latest/extensions.html#zero-copy-send), and bodies that come
+in past its parser (incoming_body.py). What was compared: docs/decisions/0013-blob-plane.md.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
@@ -20,7 +21,8 @@ from aiohttp import web
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Scope
 
-from crosstrain.coordinator.blobs import ZERO_COPY
+from crosstrain.coordinator.blobs import POUR, ZERO_COPY, OnThread, Take
+from crosstrain.coordinator.incoming_body import LEAST_BYTES, IncomingBody
 from crosstrain.wire.congestion import prefer_bbr
 
 KEEP_ALIVE_S = 75.0
@@ -123,20 +125,35 @@ class _Exchange:
             "headers": [(name.lower(), value) for name, value in request.raw_headers],
             "client": request.transport and request.transport.get_extra_info("peername"),
             "server": None,
-            "extensions": {ZERO_COPY: {}},
+            "extensions": self._extensions(),
         }
+
+    def _extensions(self) -> dict[str, Any]:
+        length, transport = self._request.content_length or 0, self._request.transport
+        if length < LEAST_BYTES or transport is None or transport.get_extra_info("sslcontext"):
+            return {ZERO_COPY: {}}
+        return {ZERO_COPY: {}, POUR: partial(self._pour, length)}
+
+    async def _pour(self, length: int, take: Take, on_thread: OnThread) -> None:
+        self._begin()
+        await IncomingBody(self._request, length).pour(take, on_thread)
 
     async def receive(self) -> Message:
         content = self._request.content
-        if not self._begun:
-            self._begun = True
-            if self._request.headers.get("Expect", "").lower() == "100-continue" and self._request.transport:
-                self._request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._begin()
         try:
             data = await content.readany()
         except (ConnectionError, web.RequestPayloadError):
             return {"type": "http.disconnect"}
         return {"type": "http.request", "body": data, "more_body": not content.at_eof()}
+
+    def _begin(self) -> None:
+        """The body is asked for."""
+        if self._begun:
+            return
+        self._begun = True
+        if self._request.headers.get("Expect", "").lower() == "100-continue" and self._request.transport:
+            self._request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     async def send(self, message: Message) -> None:
         match message["type"]:

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from crosstrain import __version__
 from crosstrain.coordinator import contributions, evaluation, leases, sessions
 from crosstrain.coordinator import status as status_page
-from crosstrain.coordinator.blobs import BlobResponse, Blobs
+from crosstrain.coordinator.blobs import POUR, BlobResponse, Blobs
 from crosstrain.coordinator.group_commit import GroupCommit
 from crosstrain.coordinator.service import Service
 from crosstrain.coordinator.short_way import ShortWay
@@ -122,7 +122,8 @@ def _install_blobs(app: FastAPI, service: Service) -> None:
     async def upload(digest: Sha256, offset: Bytes, total: Bytes, request: Request) -> messages.Received:
         announced = request.headers.get("content-length", "")
         length = int(announced) if announced.isdecimal() else 0
-        return await blobs.take(Digest(digest), offset, total, request.stream(), length)
+        pour = request.scope.get("extensions", {}).get(POUR)
+        return await blobs.take(Digest(digest), offset, total, request.stream(), length, pour)
 
 
 def problem_of(error: CrosstrainError) -> messages.Problem:

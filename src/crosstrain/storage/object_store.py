@@ -146,7 +146,7 @@ class ObjectStore(Protocol):
 class Part(Protocol):
     """A part of an upload that is coming in; used by one thread at a time. Bytes that came before an error count."""
 
-    def write(self, data: bytes) -> bool:
+    def write(self, data: bytes | memoryview) -> bool:
         """The next bytes; False if there is no use in more, because the blob was finished or discarded meanwhile.
 
         Raises:

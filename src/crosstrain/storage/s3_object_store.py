@@ -268,7 +268,7 @@ class _Forwarded:
     ) -> None:
         self._part.__exit__(kind, error, trace)
 
-    def write(self, data: bytes) -> bool:
+    def write(self, data: bytes | memoryview) -> bool:
         return self._part.write(data)
 
     def finish(self) -> int:

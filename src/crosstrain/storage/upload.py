@@ -36,7 +36,7 @@ class Unneeded:
     def __exit__(self, *_: object) -> None:
         return
 
-    def write(self, _data: bytes) -> bool:
+    def write(self, _data: bytes | memoryview) -> bool:
         return False
 
     def finish(self) -> int:
@@ -63,7 +63,7 @@ class Upload:
     def __exit__(self, *rest: object) -> None:
         self._file.__exit__(*rest)
 
-    def write(self, data: bytes) -> bool:
+    def write(self, data: bytes | memoryview) -> bool:
         stop = self._offset + len(data)
         with disk_faults(self._place):
             if stop > self._file.total:
