@@ -28,7 +28,7 @@ class Cost:
 
     Attributes:
         download_s: from the first site's question until the last site has the weights, None if unknown.
-        transfer_s: until the last byte of the last delta is there; reading and hashing it is in.
+        transfer_s: until the last byte of the last delta is there, verified and durable.
         judged_s: until the last contribution is accepted.
         exchange_s: until the last site knows of the next generation; merge and publication are in.
         server_cpu_s, client_cpu_s: of all processes on each side.

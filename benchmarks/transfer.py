@@ -10,9 +10,9 @@ newest release as it is usually used, 310 arrays inline (flower_exchange.py). Ev
 that is compared takes its turn in shuffled order in every repetition, after a sync of the disk, and every ratio is made within
 its repetition; printed is the median, `_low` and `_high` are the quartiles.
 
-    ours_over_nginx        transfer part over transfer part: from the first question to the last byte of the last delta, the
-                           digests of both sides in ours, none in nginx's; ours with its default settings, nginx with the
-                           number of streams that was fastest                                            (bar: at most 1.3)
+    ours_over_nginx        transfer part over transfer part: from the first question to the last byte of the last delta, with
+                           the digest of whoever receives in ours, none in nginx's; ours with its default settings, nginx
+                           with the number of streams that was fastest                                   (bar: at most 1.3)
     exchange_over_floor    the whole exchange over the floor with the merge's files written beside it, as plain copies
     exchange_over_nginx    the whole exchange over the transfer part of the floor
     flower_over_ours       Flower's exchange, which merges nothing, over our whole one                   (bar: at least 10)
