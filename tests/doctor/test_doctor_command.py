@@ -23,6 +23,7 @@ from crosstrain.config import CoordinatorSection
 from crosstrain.demo.prepare import free_port
 from crosstrain.doctor.probe_bucket import try_bucket
 from crosstrain.doctor.probe_network import without_credentials
+from crosstrain.errors import UsageError
 from crosstrain.relay.opening import open_relay
 from crosstrain.storage.database import open_sqlite
 from crosstrain.storage.s3_bucket import Place, S3Bucket
@@ -157,11 +158,20 @@ def test_nobody_there_is_told_and_is_exit_code_1() -> None:
     assert "ConnectError" in sentence(document, "direct")
 
 
+@pytest.mark.parametrize("url", ["", "foo", "ftp://host", "http://host:99999", "http://[::1", "http://host,north"])
+def test_an_address_that_is_none_is_refused_before_anything_is_tried(url: str) -> None:
+    found = CliRunner().invoke(app, ["doctor", "--json", "--url", url])
+    assert isinstance(found.exception, UsageError) and found.stdout == ""
+    assert "is not the address of a coordinator" in found.exception.message
+
+
 class Other(BaseHTTPRequestHandler):
-    """Says welcome to everybody."""
+    """Says the same to everybody."""
+
+    body = b"<html>Please log in</html>"
 
     def do_GET(self) -> None:
-        body = b"<html>Please log in</html>"
+        body = self.body
         self.send_response(200)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -171,7 +181,9 @@ class Other(BaseHTTPRequestHandler):
         pass
 
 
-def test_another_service_is_not_taken_for_a_coordinator() -> None:
+@pytest.mark.parametrize("body", [b"<html>Please log in</html>", b'{"kind": "Status", "status": "Failure"}'])
+def test_another_service_is_not_taken_for_a_coordinator(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Other, "body", body)
     with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         code, document = doctor("--url", f"http://127.0.0.1:{server.server_port}")

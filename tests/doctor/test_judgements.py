@@ -117,6 +117,19 @@ def test_a_refused_connection_sends_to_the_coordinator_and_silence_to_the_proxy(
 
 
 @pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("ConnectError: [SSL: WRONG_VERSION_NUMBER] wrong version number", "does not speak TLS"),
+        ("ConnectError: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate", "SSL_CERT_FILE"),
+        ("RemoteProtocolError: Server disconnected without sending a response.", "does not speak HTTP"),
+    ],
+)
+def test_where_something_else_answers_the_advice_is_not_about_a_missing_network(error: str, advice: str) -> None:
+    found = judge_network.judge_answer(replace(DOWN, error=error)).advice
+    assert advice in found and "no network" not in found
+
+
+@pytest.mark.parametrize(
     ("finding", "level", "words"),
     [
         (judge_network.judge_name(Resolved("a", ("10.0.0.1",))), Level.OK, "a is 10.0.0.1"),

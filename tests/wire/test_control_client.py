@@ -149,7 +149,24 @@ def test_foreign_server_is_recognised_and_not_asked_again(response: httpx.Respon
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("url", ["coordinator:8470", "localhost", "ftp://host", "http://", "http://[::1", "", "//x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "coordinator:8470",
+        "localhost",
+        "ftp://host",
+        "http://",
+        "http://[::1",
+        "",
+        "//x",
+        "http://host:99999",
+        "http://host:0",
+        "http://two words/",
+        "http://host/?run=1",
+        "http://host/#run",
+        "http://xn--a",
+    ],
+)
 def test_address_that_is_none_is_refused_before_anything_is_sent(url: str) -> None:
     clock = ManualClock()
     with pytest.raises(UsageError, match="is not the address of a coordinator"):

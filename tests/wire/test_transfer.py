@@ -200,6 +200,26 @@ def test_download_range_that_was_not_asked_for_is_refused(bench: Bench, headers:
     assert bench.leftovers == ["blob.held", "blob.part"]
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_download_answered_without_bytes_is_refused_and_not_asked_for_again_without_a_pause(
+    bench: Bench, whole: bool
+) -> None:
+    gets: list[Request] = []
+
+    def empty_handed(request: Request) -> Response | None:
+        if request.path.count("/") != 3:
+            return None
+        gets.append(request)
+        if whole and len(gets) == 1:
+            return Response(DATA)  # ranges are ignored: the next request is for all of it
+        return Response(b"", 204) if len(gets) < 20 else None
+
+    bench.line.instead = empty_handed
+    with pytest.raises(Refused, match="answered 204"):
+        bench.download()
+    assert len(gets) == 1 + whole
+
+
 def test_download_takes_a_range_that_is_shorter_than_what_it_asked_for(bench: Bench) -> None:
     def stingy(request: Request) -> Response | None:
         if request.path.count("/") != 3:

@@ -59,7 +59,7 @@ def doctor(
     files = open_run(run) if run is not None else None
     config = files.config if files else None
     site = (config.site_named(name) if name else config.site) if config else None
-    address = url or (site.url if site else "")
+    address = url if url is not None else site.url if site else ""
     question = Question(
         config=config,
         url=address,

@@ -20,6 +20,7 @@ from crosstrain.doctor.probe_network import Probe, resolve
 from crosstrain.domain.lease import full_phase_blocks
 from crosstrain.domain.room import round_inodes
 from crosstrain.domain.timeouts import Circumstances, Timeout, derive, transfer_s
+from crosstrain.wire.addresses import require_address, several
 from crosstrain.wire.http_line import proxy_for
 from crosstrain.wire.mailbox import mailbox_of
 
@@ -68,13 +69,19 @@ class Report:
 
 
 def examine(question: Question, environment: Mapping[str, str], clock: Clock) -> Report:
-    """Looks at everything; takes seconds to a minute."""
+    """Looks at everything; takes seconds to a minute.
+
+    Raises:
+        UsageError: an address is none.
+    """
+    urls = [] if mailbox_of(question.url) else several(question.url)
+    for url in urls:
+        require_address(url)
     findings = [*judge_machine.judge_machine(look_at_machine(environment)), *_disks(question)]
     directory = mailbox_of(question.url) or question.mailbox
     ways: list[Seen] = []
-    if mailbox_of(question.url) is None:
-        for url in question.url.split(",") if isinstance(question.url, str) else question.url:
-            ways += _ways(url.strip(), question.silent_s, clock, findings)
+    for url in urls:
+        ways += _ways(url, question.silent_s, clock, findings)
     box: Box | None = None
     if directory is not None:
         box = look_at_box(directory, clock)

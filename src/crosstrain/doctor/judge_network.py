@@ -14,6 +14,13 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MIB = 1 << 20
 SMALL_BODY = 1 << 18
 """The smallest part of an upload; a line that does not take it is of no use."""
+WHERE_SOMETHING_ANSWERS = {
+    "CERTIFICATE_VERIFY_FAILED": "if the certificate is your own, or of a proxy that inspects TLS, name its PEM file in "
+    "SSL_CERT_FILE; else correct the address",
+    "[SSL": "what listens there does not speak TLS: correct the port, or give http:// where the coordinator is meant itself",
+    "RemoteProtocolError": "what listens there does not speak HTTP: correct the port, or give https:// where TLS is expected",
+}
+"""What to do by the words of an error that came from the other side: there is a network, and something else is wrong."""
 
 
 def judge_name(seen: Resolved) -> Finding:
@@ -55,6 +62,9 @@ def judge_answer(seen: Answer) -> Finding:
 def _advice_on_silence(seen: Answer) -> str:
     if seen.proxy:
         return "ask the centre which hosts and ports its proxy lets through"
+    for words, advice in WHERE_SOMETHING_ANSWERS.items():
+        if words in seen.error:
+            return advice
     normal = "normal where compute nodes have no network: a proxy (HTTPS_PROXY) or a relay is the way then"
     if "refused" in seen.error:
         return f"nothing listens there: start `crosstrain coordinator`, or correct the address; {normal}"

@@ -204,9 +204,10 @@ def _read(seen: Answer, response: httpx.Response, middle_ms: float, now_s: float
             ahead_ms=document["now"] - middle_ms,
             weights=document.get("weights"),
         )
-    if "kind" in document:
-        return replace(seen, problem=Problem.model_validate(document).detail)
-    return seen
+    try:
+        return replace(seen, problem=Problem.model_validate(document).detail) if "kind" in document else seen
+    except ValidationError:  # other services know a "kind" too
+        return seen
 
 
 def _certificate_s(response: httpx.Response, now_s: float) -> float | None:

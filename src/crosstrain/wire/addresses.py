@@ -96,15 +96,26 @@ def require_address(url: str) -> httpx.URL:
     """
     try:
         address = httpx.URL(url)
-        found = "" if address.scheme in ("http", "https") and address.host else "no http:// or https:// with a host"
-    except httpx.InvalidURL as error:
+        found = _fault_of(address)
+    except (httpx.InvalidURL, UnicodeError) as error:  # UnicodeError: of a name that no name service can hold
         found = str(error)
     if found:
         raise UsageError(
-            f"{url!r} is not the address of a coordinator: {found}.",
+            f"{url!r} is not the address of a coordinator: {found.rstrip('.')}.",
             "correct --url, or `site.url` in RUN.toml; for example https://coordinator.example.org:8470",
         )
     return address
+
+
+def _fault_of(address: httpx.URL) -> str:
+    """What is wrong with an address that can be parsed; empty if nothing is."""
+    if address.scheme not in ("http", "https") or not address.host:
+        return "no http:// or https:// with a host"
+    if "%20" in address.host:
+        return "a space in the host"
+    if address.port is not None and not 0 < address.port < 1 << 16:
+        return f"a port of 1 to 65535 expected, found {address.port}"
+    return "paths are put behind it, so it cannot have a ? or #" if address.query or address.fragment else ""
 
 
 def _open(url: str, path: str, transport: httpx.BaseTransport | None) -> httpx.Client:

@@ -15,12 +15,16 @@ from crosstrain.errors import EnvironmentFault, Refused
 from crosstrain.partial_file import PartialFile, PrefixHash, discard, look
 from crosstrain.wire.answers import raise_for
 from crosstrain.wire.blobs import Progress
+from crosstrain.wire.client import refusal_of
 from crosstrain.wire.line import Answer, Line
 from crosstrain.wire.move import Move
 from crosstrain.wire.patience import Task, TryAgainError
 from crosstrain.wire.shares import PartSize, Shares
 
 log = logging.getLogger(__name__)
+
+WITH_BYTES = (200, 206)
+"""Answers that carry the blob, or a range of it."""
 
 
 class Download(Move):
@@ -90,20 +94,22 @@ class Download(Move):
             try:
                 answer = line.request("GET", self._path, {"Range": f"bytes={span[0]}-{span[1] - 1}"}, None, sink)
             except RangeIgnoredError:
-                self._whole = True
-                log.warning(
-                    "the way to the coordinator ignores byte ranges: one stream, which starts anew when it is cut"
-                )
+                self._take_whole_from_now_on()
                 raise TryAgainError("ranges are ignored") from None
-            raise_for(answer)
+            _require_bytes(answer)
             return sink.came
+
+    def _take_whole_from_now_on(self) -> None:
+        with self._lock:
+            known, self._whole = self._whole, True
+        if not known:  # each of the streams finds it out
+            log.warning("the way to the coordinator ignores byte ranges: one stream, which starts anew when it is cut")
 
     def _take_whole(self, line: Line) -> None:
         try:
             with self._part() as part:
-                raise_for(
-                    line.request("GET", self._path, {}, None, _Into(part, (0, self._total), self._target, self._moved))
-                )
+                sink = _Into(part, (0, self._total), self._target, self._moved)
+                _require_bytes(line.request("GET", self._path, {}, None, sink))
         finally:
             self._taking_whole = False
 
@@ -135,7 +141,7 @@ class _Into:
         self.came = ByteRanges()
 
     def begin(self, answer: Answer) -> bool:
-        if answer.status not in (200, 206):
+        if answer.status not in WITH_BYTES:
             return False
         start, stop = self._span
         if answer.status == 200 and (start, stop) != (0, self._part.total):
@@ -162,6 +168,14 @@ class _Into:
         if match and int(match[1]) == start <= int(match[2]) < stop and int(match[3]) == self._part.total:
             return int(match[2]) + 1
         raise _bad(f"bytes {start}-{stop - 1}/{self._part.total}", f"Content-Range {header!r}")
+
+
+def _require_bytes(answer: Answer) -> None:
+    """Raises what an answer without bytes of the blob stands for: one that is no error either, such as 204, would be asked for
+    again without a pause and without end."""
+    raise_for(answer)
+    if answer.status not in WITH_BYTES:
+        raise refusal_of(answer.status, answer.body)
 
 
 def _bad(expected: str, found: str) -> Refused:
