@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from crosstrain.batch.scheduler import Found
 from crosstrain.batch.times import from_epoch
 from crosstrain.batch_section import BatchSection, ShapeSection
 from crosstrain.collector.eligible import Rules, most_queued, why_not
-from crosstrain.collector.history import charged_h, discount, job_bodies, waits
+from crosstrain.collector.history import charged_h, discount, job_bodies, past_runs, runs, waits
 from crosstrain.collector.journal import Entry, Jobs
-from crosstrain.collector.own_plan import others_hidden, plan_of, reserved, wait_of
+from crosstrain.collector.own_plan import others_hidden, queue_of, reserved, waits_of
 from crosstrain.collector.tracking import FORGOTTEN_MS, SETTLE_MS, Place, listed, resolved, updated
 from crosstrain.domain.ids import Instant
+from crosstrain.placement.queue_plan import Queue
+from crosstrain.placement.run_times import NEWEST_RUNS, PastRun, RunTimes
 from crosstrain.placement.shape import Shape
 from crosstrain.wire.placement import ShapeBody
 
@@ -127,18 +130,32 @@ def test_a_maintenance_that_a_job_would_meet_is_seen(hours: int, start_h: float,
     assert reserved(shape, start_h * HOUR, [maintenance], nodes(idle=2, used=2), T) is meets
 
 
+def planned(queue: Queue | None, shape: Shape) -> float | None:
+    assert queue is not None
+    return waits_of([shape], queue, random.Random(1).random).get(shape)
+
+
 def test_own_plan_finds_the_hole_that_a_short_job_fits_in() -> None:
     queue = [
         row(JobState.RUNNING, nodes=3, elapsed_s=HOUR),
         row(JobState.PENDING, nodes=4, priority=10.0, reason="Priority"),
         row(JobState.PENDING, nodes=4, priority=0.0, reason="JobHeldUser"),
     ]
-    plan = plan_of("gpu", queue, nodes(1, 3))
-    assert plan is not None
-    assert wait_of(Shape("gpu", 1, 0, 3 * HOUR), plan) == 0
-    assert wait_of(Shape("gpu", 1, 0, 4 * HOUR), plan) == 7 * HOUR
-    assert wait_of(Shape("gpu", 5, 0, HOUR), plan) is None
-    assert plan_of("cpu", queue, nodes(1, 3)) is None
+    seen = queue_of("gpu", queue, nodes(1, 3), RunTimes())
+    assert planned(seen, Shape("gpu", 1, 0, 3 * HOUR)) == 0
+    assert planned(seen, Shape("gpu", 1, 0, 4 * HOUR)) == pytest.approx(7 * HOUR)
+    assert planned(seen, Shape("gpu", 5, 0, HOUR)) is None
+    assert queue_of("cpu", queue, nodes(1, 3), RunTimes()) is None
+
+
+def test_own_plan_takes_jobs_to_run_as_long_as_those_of_their_users_did() -> None:
+    queue = [
+        row(JobState.RUNNING, nodes=4, elapsed_s=HOUR, user="a"),
+        row(JobState.PENDING, nodes=4, priority=10.0, reason="Priority", user="a"),
+    ]
+    run_times = RunTimes([PastRun("a", 4 * HOUR, 0.5)] * 200)
+    seen = queue_of("gpu", queue, nodes(0, 4), run_times)
+    assert planned(seen, Shape("gpu", 1, 0, 4 * HOUR)) == pytest.approx(HOUR + 2 * HOUR)
 
 
 def test_nodes_in_use_without_visible_jobs_give_a_private_queue_away() -> None:
@@ -149,9 +166,10 @@ def test_nodes_in_use_without_visible_jobs_give_a_private_queue_away() -> None:
 
 
 def test_job_without_a_limit_ends_never() -> None:
-    plan = plan_of("gpu", [row(JobState.RUNNING, nodes=3, time_limit_s=None, unlimited=True)], nodes(1, 3))
-    assert plan is not None
-    assert wait_of(Shape("gpu", 2, 0, HOUR), plan) is None
+    endless = row(JobState.RUNNING, nodes=3, time_limit_s=None, unlimited=True, elapsed_s=HOUR)
+    seen = queue_of("gpu", [endless], nodes(1, 3), RunTimes([PastRun("a", HOUR, 0.5)] * 20))
+    assert planned(seen, Shape("gpu", 1, 0, HOUR)) == 0
+    assert planned(seen, Shape("gpu", 2, 0, HOUR)) is None
 
 
 # -- history --------------------------------------------------------------------------------------------------------------
@@ -190,6 +208,27 @@ def test_own_jobs_alone_tell_no_discount() -> None:
     """With PrivateData accounting shows nobody else's; a job of seconds must not promise that nobody waits."""
     own = row(JobState.COMPLETED, start=T - 3 * HOUR, elapsed_s=3, user="me")
     assert discount(20 * [own]) == (None, "no usage discount: only 20 jobs of 1 user can be seen")
+
+
+def ended(at_s: float, user: str, share: float = 0.5, **fields: Any) -> JobRow:
+    told = {"start": at_s - HOUR, "end": at_s, "elapsed_s": round(4 * HOUR * share), "user": user, **fields}
+    return row(JobState.COMPLETED, **told)
+
+
+def test_jobs_that_ended_are_kept_once_in_the_order_of_their_ends() -> None:
+    rows = [ended(T - 60, "b"), ended(T - 120, "a", 0.25), row(JobState.RUNNING, start=T - HOUR, elapsed_s=HOUR)]
+    kept, until = runs(rows, (), 0, NOW)
+    assert kept == (("a", 4.0 * HOUR, 0.25), ("b", 4.0 * HOUR, 0.5))
+    assert until == 1000 * (T - 60)
+    more = [*rows, ended(T - 30, "c"), ended(T + HOUR, "of a clock ahead"), ended(T - 20, "d", time_limit_s=None)]
+    assert runs(more, kept, until, NOW) == ((*kept, ("c", 4.0 * HOUR, 0.5)), 1000 * (T - 30))
+    assert len(runs(more, kept * NEWEST_RUNS, until, NOW)[0]) == NEWEST_RUNS
+
+
+def test_run_times_of_a_handful_of_jobs_or_of_one_user_tell_nothing_of_others() -> None:
+    assert past_runs([("a", HOUR, 0.01), ("b", HOUR, 0.01)]) == []
+    assert past_runs([("me", HOUR, 0.01)] * 50) == []
+    assert past_runs([("a", HOUR, 0.5), ("b", HOUR, 1.0)] * 5) == [PastRun("a", HOUR, 0.5), PastRun("b", HOUR, 1.0)] * 5
 
 
 def test_award_is_charged_what_ran_and_committed_what_may_run() -> None:

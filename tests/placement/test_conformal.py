@@ -19,15 +19,17 @@ def test_level_moves_by_the_step_towards_balance() -> None:
 
 
 def test_wait_at_the_end_of_a_band_is_inside() -> None:
-    assert adapt(LEVELS, LEVELS, (0.0, 0.0, 0.0), 0.0) == pytest.approx((0.105, 0.475, 0.895))
+    assert adapt(LEVELS, LEVELS, (0.0, 0.0, 0.0), 0.0) == pytest.approx(
+        (0.1 + STEP * 0.1, 0.5 - STEP * 0.5, 0.9 - STEP * 0.1)
+    )
 
 
 def test_levels_stay_inside_the_unit_interval() -> None:
     levels: tuple[float, ...] = LEVELS
-    for _ in range(200):
+    for _ in range(1000):
         levels = adapt(levels, LEVELS, (0.0, 0.0, 0.0), 1.0)
     assert levels == (1 - EDGE,) * 3
-    for _ in range(200):
+    for _ in range(1000):
         levels = adapt(levels, LEVELS, (9.0, 9.0, 9.0), 1.0)
     assert levels == (EDGE,) * 3
 

@@ -53,6 +53,26 @@ def test_own_plan_is_preferred_and_has_a_scale_of_its_own() -> None:
     assert asked(site, 30 * DAY_S, 10 * HOUR_S).point_s == pytest.approx(2 * HOUR_S, rel=0.02)
 
 
+@pytest.mark.parametrize(("discount", "scale"), [(None, "0.60"), (0.3, "1.00")])
+def test_own_plan_with_run_times_from_accounting_needs_no_discount(discount: float | None, scale: str) -> None:
+    site = EMPTY if discount is None else discounted(EMPTY, discount)
+    assert asked(site, 0, 20 * HOUR_S, plan_s=5 * HOUR_S).reason.startswith(f"{scale} x own plan of the queue")
+
+
+def test_point_goes_back_to_the_plain_estimate_where_that_was_closer_of_late() -> None:
+    site = discounted(EMPTY, 0.5)
+    for day in range(40):
+        # A queue that empties fast: a scale from the weeks before is too large, day after day.
+        estimate_s = 10 * HOUR_S
+        site = submit_and_start(site, SMALL, day * DAY_S, estimate_s, max(0.5, 0.95 - 0.015 * day) * estimate_s)
+    made = asked(site, 40 * DAY_S, 10 * HOUR_S)
+    assert made.experts_s is not None
+    calibrated_s, plain_s = made.experts_s
+    assert plain_s == 5 * HOUR_S
+    assert plain_s < made.point_s < calibrated_s
+    assert "of the point is 0.50 x it" in made.reason
+
+
 def test_other_shapes_of_the_site_stand_in_until_a_shape_has_outcomes() -> None:
     site = discounted(EMPTY, 0.9)
     for day in range(20):

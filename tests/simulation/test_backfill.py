@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crosstrain.placement.queue_plan import plan_queue
 from crosstrain.simulation.queues.backfill import Order, Scheduler, Workload
+from crosstrain.simulation.queues.probes import visible
 from crosstrain.simulation.queues.slurm_estimate import backlog_s, drain_s
 from crosstrain.simulation.queues.swf import TraceJob
 from crosstrain.simulation.queues.tryouts import Tryouts
@@ -107,10 +110,20 @@ def test_estimate_of_the_scheduler_by_hand() -> None:
 
 
 def test_estimate_of_the_scheduler_is_blind_to_holes_that_the_plan_sees() -> None:
-    running, pending = [(6, 100.0)], [(8, 1000.0)]
-    assert drain_s(4, 4, running) + backlog_s(MACHINE, pending) == 800
-    left = plan_queue(4, running, pending)
-    assert [left.earliest(4, limit) for limit in (100, 101)] == [0, 1100]
+    jobs = [job(1, 0, 6, 100), job(2, 0, 8, 1000), job(3, 5000, 1, 10)]
+    scheduler = Scheduler(Workload(jobs, MACHINE), Order.FCFS)
+    scheduler.advance(0)
+    assert drain_s(4, scheduler.free, scheduler.running()) + backlog_s(MACHINE, scheduler.pending()) == 800
+    # Nothing has ended yet, so every job is taken to run to its limit.
+    assert visible(scheduler).waits([(4, 100), (4, 101)], random.Random(1).random) == pytest.approx([0, 1100])
+
+
+def test_users_whose_jobs_end_early_make_the_plan_shorter() -> None:
+    past = [job(number, 10.0 * number, 10, 100, 10) for number in range(40)]
+    scheduler = Scheduler(Workload([*past, job(40, 390, 10, 100, 10), job(41, 9000, 1, 10)], MACHINE), Order.FCFS)
+    scheduler.advance(395)
+    assert (len(scheduler.ended), scheduler.at_work(), scheduler.waiting()) == (39, [39], [40])
+    assert visible(scheduler).waits([(10, 100)], random.Random(1).random) == pytest.approx([15])
 
 
 tried = st.lists(st.tuples(st.integers(0, 400), st.integers(1, MACHINE), st.integers(1, 120)), min_size=1, max_size=4)

@@ -15,12 +15,13 @@ from crosstrain.collector.eligible import most_queued, why_not
 from crosstrain.collector.facts import Facts
 from crosstrain.collector.journal import Jobs, Learnt
 from crosstrain.collector.look import Look, said, take_look
-from crosstrain.collector.own_plan import others_hidden, plan_of, reserved, wait_of
+from crosstrain.collector.own_plan import others_hidden, queue_of, reserved, waits_of
 from crosstrain.collector.post import Post, shape_of
 from crosstrain.collector.tracking import track
 from crosstrain.domain.ids import Instant
 from crosstrain.domain.plural import counted
-from crosstrain.placement.queue_plan import FreeNodes
+from crosstrain.placement.run_times import RunTimes
+from crosstrain.placement.shape import Shape
 from crosstrain.wire.placement import EstimateBody, OfferedBody, ReportRequest, WaitBody
 
 HISTORY_EVERY_MS = 3_600_000
@@ -86,8 +87,8 @@ def collect(post: Post) -> Collected:
     seen = _Seen(now, look, jobs, spent, learnt, notes=look.notes)
     probed = _probe(post, seen, limits) if look.answered else None
     _offer(post, seen)
-    _plan(seen)
     _read_history(post, seen)
+    _plan(post, seen)
     seen.spent = budget.look_ended(seen.spent, limits, not look.answered, post.draw())
     report = _report(post, seen)
     # The report first: what it says of waits is marked as said only when it cannot be lost.
@@ -188,22 +189,14 @@ def _for_good(failure: Failure) -> bool:
     return failure.retry is Retry.NEVER and failure.scope is Scope.SHAPE
 
 
-def _plan(seen: _Seen) -> None:
+def _plan(post: Post, seen: _Seen) -> None:
     """Estimates of all shapes on offer: by the newest probe, and by an own plan of the queue where others are visible."""
-    look, plans = seen.look, dict[str, FreeNodes | None]()
-    if look.nodes and look.answered:
-        if others_hidden(look.queue.rows, look.nodes):
-            seen.notes.append("other people's jobs are hidden: waits are not planned from the queue")
-        else:
-            partitions = {each.shape.partition for each in seen.offered}
-            plans = {name: plan_of(name, look.queue.rows, look.nodes) for name in partitions}
-    found = []
+    look, planned, found = seen.look, _planned(post, seen), []
     for each in seen.offered:
         shape = shape_of(each.shape)
         asked_at, start = seen.learnt.starts.get(str(shape), (None, 0))
         fresh = asked_at is not None and 0 <= seen.now - asked_at < FRESH_MS
-        plan = plans.get(shape.partition)
-        plan_s = None if plan is None else wait_of(shape, plan)
+        plan_s = planned.get(shape)
         if plan_s is not None and reserved(shape, plan_s, look.reservations, look.nodes, seen.now / 1000):
             plan_s = None
         if not fresh and plan_s is None:
@@ -219,6 +212,23 @@ def _plan(seen: _Seen) -> None:
             )
         )
     seen.estimates = tuple(found)
+
+
+def _planned(post: Post, seen: _Seen) -> dict[Shape, float]:
+    """Waits by an own plan of the queue, of the shapes for which there can be one."""
+    look = seen.look
+    if not look.nodes or not look.answered:
+        return {}
+    if others_hidden(look.queue.rows, look.nodes):
+        seen.notes.append("other people's jobs are hidden: waits are not planned from the queue")
+        return {}
+    shapes = [shape_of(each.shape) for each in seen.offered]
+    run_times, found = RunTimes(history.past_runs(seen.learnt.runs)), dict[Shape, float]()
+    for partition in sorted({shape.partition for shape in shapes}):
+        queue = queue_of(partition, look.queue.rows, look.nodes, run_times)
+        if queue is not None:
+            found |= waits_of([shape for shape in shapes if shape.partition == partition], queue, post.draw)
+    return found
 
 
 def _left(now: Instant, start: int, plan_s: float | None, asked_at: int | None) -> float:
@@ -239,7 +249,10 @@ def _read_history(post: Post, seen: _Seen) -> None:
         seen.notes.append("accounting shows no jobs but own ones")
     starts = [round(1000 * row.start.epoch) for row in rows if row.start and row.start.epoch]
     until = max([seen.learnt.history_until, *(start for start in starts if start <= seen.now)])
-    seen.learnt = seen.learnt.model_copy(update={"history_at": seen.now, "history_until": until})
+    runs, runs_until = history.runs(rows, seen.learnt.runs, seen.learnt.runs_until, seen.now)
+    seen.learnt = seen.learnt.model_copy(
+        update={"history_at": seen.now, "history_until": until, "runs": runs, "runs_until": runs_until}
+    )
 
 
 def _report(post: Post, seen: _Seen) -> ReportRequest:

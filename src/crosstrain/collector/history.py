@@ -10,6 +10,7 @@ from crosstrain.batch.slurm.accounting import counts_for_usage, usage_ratio
 from crosstrain.collector.journal import Entry, Jobs
 from crosstrain.domain.ids import Instant
 from crosstrain.domain.plural import counted
+from crosstrain.placement.run_times import NEWEST_RUNS, PastRun
 from crosstrain.wire.placement import JobBody, ShapeBody, WaitBody
 
 MOST_WAITS = 200
@@ -71,6 +72,32 @@ def discount(rows: Sequence[JobRow]) -> tuple[float | None, str]:
         )
     # Zero is a machine whose jobs all failed at once, which tells nothing of how long jobs run.
     return (min(1.0, ratio), note) if ratio else (None, "no job ended that tells how much of their time jobs use")
+
+
+Run = tuple[str, float, float]
+"""Owner, time limit in seconds and the share of it that a job ran: how the journal keeps a `PastRun`."""
+
+
+def runs(rows: Sequence[JobRow], kept: Sequence[Run], until: int, now: Instant) -> tuple[tuple[Run, ...], int]:
+    """Jobs that ended, newest last, the newest `NEWEST_RUNS`, and when the last of them did.
+
+    Args:
+        kept: those that are known.
+        until: rows of jobs that ended by then are among them.
+    """
+    ended = sorted(
+        (round(1000 * row.end.epoch), (row.user or "", float(row.time_limit_s), row.usage_ratio))
+        for row in rows
+        if counts_for_usage(row) and row.end and row.end.epoch and row.time_limit_s and row.usage_ratio
+    )
+    new = [(at, run) for at, run in ended if until < at <= now]
+    return (*kept, *(run for _, run in new))[-NEWEST_RUNS:], max([until, *(at for at, _ in new)])
+
+
+def past_runs(kept: Sequence[Run]) -> list[PastRun]:
+    """What run times are drawn from: nothing where so few jobs or users are known that they tell nothing of the others."""
+    told = len(kept) >= FEWEST_ENDED and len({owner for owner, _, _ in kept}) >= FEWEST_USERS
+    return [PastRun(*run) for run in kept] if told else []
 
 
 def job_bodies(jobs: Jobs, now: Instant) -> list[JobBody]:

@@ -100,6 +100,8 @@ class Learnt(BaseModel):
         backlog_s: partition -> when its smallest job was probed, and the wait that was named.
         history_at: when accounting was read last.
         history_until: waits of jobs that started by then are reported already.
+        runs: jobs of all owners that ended, newest last: owner, time limit in seconds, share of it that they ran.
+        runs_until: those that ended by then are among them already.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -109,6 +111,8 @@ class Learnt(BaseModel):
     backlog_s: dict[str, tuple[int, float]] = {}
     history_at: int = 0
     history_until: int = 0
+    runs: tuple[tuple[str, float, float], ...] = ()
+    runs_until: int = 0
 
 
 class _Spent(BaseModel):

@@ -7,15 +7,14 @@ that are not idle; when those come free is not known, so they count as never.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Callable, Sequence
+from math import inf, isfinite
 
 from crosstrain.batch.readings import JobRow, JobState, PartitionRow, Reservation
-from crosstrain.placement.queue_plan import FreeNodes, plan_queue
+from crosstrain.placement.queue_plan import Queue, QueueJob
+from crosstrain.placement.run_times import RunTimes
 from crosstrain.placement.shape import Shape
 
-ENDLESS_S = 1e9
-"""A job without a limit."""
 _FREE = frozenset({"idle", "planned"})
 _USED = frozenset({"alloc", "allocated", "mix", "mixed"})
 
@@ -30,14 +29,16 @@ def others_hidden(queue: Sequence[JobRow], nodes: Sequence[PartitionRow]) -> boo
     return max(used.values(), default=0) > visible
 
 
-def plan_of(partition: str, queue: Sequence[JobRow], nodes: Sequence[PartitionRow]) -> FreeNodes | None:
-    """What the jobs of a partition leave free; None if nothing is known of its nodes."""
+def queue_of(
+    partition: str, queue: Sequence[JobRow], nodes: Sequence[PartitionRow], run_times: RunTimes
+) -> Queue | None:
+    """The jobs of a partition as they can be played on; None if nothing is known of its nodes."""
     mine = [row for row in nodes if row.partition == partition]
     if not mine:
         return None
     idle = sum(row.nodes or 0 for row in mine if row.state in _FREE)
     running = [
-        (row.nodes or 1, max(0.0, _limit(row) - (row.elapsed_s or 0)))
+        _job(row, float(row.elapsed_s or 0))
         for row in queue
         if row.state in (JobState.RUNNING, JobState.SUSPENDED) and row.partition == partition
     ]
@@ -47,13 +48,13 @@ def plan_of(partition: str, queue: Sequence[JobRow], nodes: Sequence[PartitionRo
         if row.state is JobState.PENDING and row.in_queue and partition in (row.partition or "").split(",")
     ]
     pending.sort(key=lambda row: -(row.priority or 0.0))
-    return plan_queue(idle, running, [(row.nodes or 1, _limit(row)) for row in pending])
+    return Queue(idle, running, [_job(row, 0.0) for row in pending], run_times)
 
 
-def wait_of(shape: Shape, plan: FreeNodes) -> float | None:
-    """Seconds until a job of the shape would start; None if it never would."""
-    start = plan.earliest(shape.nodes, float(shape.walltime_s))
-    return start if isfinite(start) and start < ENDLESS_S / 2 else None
+def waits_of(shapes: Sequence[Shape], queue: Queue, uniform: Callable[[], float]) -> dict[Shape, float]:
+    """Seconds until a job of each shape would start; those that never would are left out."""
+    waits = queue.waits([(shape.nodes, float(shape.walltime_s)) for shape in shapes], uniform)
+    return {shape: wait_s for shape, wait_s in zip(shapes, waits, strict=True) if isfinite(wait_s)}
 
 
 def reserved(
@@ -71,5 +72,6 @@ def reserved(
     )
 
 
-def _limit(row: JobRow) -> float:
-    return float(row.time_limit_s) if row.time_limit_s else ENDLESS_S
+def _job(row: JobRow, elapsed_s: float) -> QueueJob:
+    limit_s = float(row.time_limit_s) if row.time_limit_s else inf
+    return QueueJob(row.nodes or 1, limit_s, row.user or "", elapsed_s)

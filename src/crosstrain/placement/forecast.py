@@ -50,6 +50,7 @@ class Forecast:
         waits_s: seconds; the job starts within `waits_s[i]` with probability `levels[i]`. Not decreasing, not negative.
         outcomes: how many waits that really happened it was corrected with.
         reason: one sentence for people: what it rests on and what was wrong with the rest.
+        experts_s: the calibrated and the plain estimate that the point was mixed from (`blend`); None if it was not.
 
     Raises:
         ValueError: the table is no distribution of waits.
@@ -62,6 +63,7 @@ class Forecast:
     waits_s: tuple[float, ...]
     outcomes: int = 0
     reason: str = ""
+    experts_s: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         numbers = (self.point_s, *self.levels, *self.waits_s)

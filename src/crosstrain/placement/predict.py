@@ -7,10 +7,12 @@ partition's limit. Only waits that were known at the moment of the forecast are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import log
 
 from crosstrain.domain.ids import Instant
+from crosstrain.placement.blend import Told, mixed, plain_share
 from crosstrain.placement.calibration import HALF_LIFE_S, Calibrated, Pair, calibrate, fading, spread
 from crosstrain.placement.forecast import LEVELS, Basis, Forecast
 from crosstrain.placement.observations import Estimates, Wait
@@ -31,6 +33,8 @@ MOST_OPEN = 200
 DEFAULT_DISCOUNT = 0.6
 """Between the 0.66 of a leadership machine and the 0.22 of a high-throughput one; for sites whose accounting says nothing."""
 UNKNOWN_MEAN_S = 86400.0
+WORTH_SAYING = 0.05
+"""Share of the plain estimate in a point that its reason tells."""
 
 
 def forecast(site: SiteWaits, shape: Shape, now: Instant) -> Forecast:
@@ -40,7 +44,7 @@ def forecast(site: SiteWaits, shape: Shape, now: Instant) -> Forecast:
 
 def forecasts(site: SiteWaits, shapes: Iterable[Shape], now: Instant) -> dict[Shape, Forecast]:
     """The same for several shapes of a site, for which its outcomes are looked through only once."""
-    calibrated: dict[Basis, dict[Shape, Calibrated]] = {}
+    learnt: dict[Basis, _Learnt] = {}
     made = {}
     for shape in shapes:
         held = site.of(shape)
@@ -48,9 +52,9 @@ def forecasts(site: SiteWaits, shapes: Iterable[Shape], now: Instant) -> dict[Sh
         age_s = max(0.0, (now - probe.at) / 1000) if probe else 0.0
         if probe and age_s <= OLDEST_S:
             basis = Basis.PLAN if probe.plan_s is not None else Basis.TEST_ONLY
-            if basis not in calibrated:
-                calibrated[basis] = _calibrate_all(site, basis, now)
-            made[shape] = _from_estimate(held, basis, probe, age_s, now, calibrated[basis])
+            if basis not in learnt:
+                learnt[basis] = _learn(site, basis, now)
+            made[shape] = _from_estimate(held, basis, probe, age_s, now, learnt[basis])
         else:
             why = f"its last probe is {age_s / 3600:.0f} h old" if probe else "it was never probed"
             made[shape] = _from_history(site, held, now, why)
@@ -68,29 +72,66 @@ def waits_known(held: ShapeWaits, now: Instant) -> list[Wait]:
     return known + still
 
 
-def _calibrate_all(site: SiteWaits, basis: Basis, now: Instant) -> dict[Shape, Calibrated]:
-    """Every shape of the site with its scale."""
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """What outcomes taught about one kind of estimate at a site.
+
+    Attributes:
+        plain: scale before any outcome.
+        shapes: with their own scales.
+        told: what was said of own jobs of each shape that started, and what happened.
+    """
+
+    plain: float
+    shapes: Mapping[Shape, Calibrated]
+    told: Mapping[Shape, Sequence[Told]]
+
+
+def _learn(site: SiteWaits, basis: Basis, now: Instant) -> _Learnt:
     pairs = {held.shape: _pairs(waits_known(held, now), basis, now) for held in site.shapes}
-    discount = DEFAULT_DISCOUNT if site.discount is None else site.discount
-    return {
-        shape: calibrate(own, [pair for other, theirs in pairs.items() if other != shape for pair in theirs], discount)
+    plain = _plain_scale(site, basis)
+    shapes = {
+        shape: calibrate(own, [pair for other, theirs in pairs.items() if other != shape for pair in theirs], plain)
         for shape, own in pairs.items()
     }
+    return _Learnt(plain, shapes, {held.shape: _told(held, basis, now) for held in site.shapes})
+
+
+def _plain_scale(site: SiteWaits, basis: Basis) -> float:
+    """Accounting of others' jobs gives the discount, and to an own plan of the queue run times, so that it needs none."""
+    if site.discount is None:
+        return DEFAULT_DISCOUNT
+    return 1.0 if basis is Basis.PLAN else site.discount
+
+
+def _told(held: ShapeWaits, basis: Basis, now: Instant) -> list[Told]:
+    return [
+        Told(*scored.stated.experts_s, scored.wait_s, (now - scored.stated.made_at) / 1000)
+        for scored in held.scored
+        if scored.stated.experts_s is not None and scored.stated.basis is basis
+    ]
 
 
 def _from_estimate(
-    held: ShapeWaits, basis: Basis, probe: Estimates, age_s: float, now: Instant, calibrated: Mapping[Shape, Calibrated]
+    held: ShapeWaits, basis: Basis, probe: Estimates, age_s: float, now: Instant, learnt: _Learnt
 ) -> Forecast:
     estimate_s = _estimate(probe, basis)
     assert estimate_s is not None, "a probe without both estimates is not kept"
-    own, others = calibrated[held.shape], [other for shape, other in calibrated.items() if shape != held.shape]
+    own, others = learnt.shapes[held.shape], [each for shape, each in learnt.shapes.items() if shape != held.shape]
     stale = f", {age_s / 3600:.0f} h old and so with a wider band" if age_s > FRESH_S else ""
     name = "own plan of the queue" if basis is Basis.PLAN else "the scheduler's estimate"
     count = sum(pair.exact for pair in own.pairs)
     reason = f"{own.scale:.2f} x {name}{stale}, by {count} of its outcomes"
-    return _stated(
-        held, basis, spread(own, others, estimate_s), now, count, reason, max(0.0, age_s - FRESH_S) / DOUBLING_S
+    share = plain_share(
+        learnt.told[held.shape],
+        [told for shape, theirs in learnt.told.items() if shape != held.shape for told in theirs],
     )
+    if share >= WORTH_SAYING:
+        reason += f"; {share:.0%} of the point is {learnt.plain:.2f} x it, which was closer of late"
+    stretch = max(0.0, age_s - FRESH_S) / DOUBLING_S
+    made = _stated(held, basis, spread(own, others, estimate_s), now, count, reason, stretch)
+    experts_s = made.point_s, learnt.plain * estimate_s
+    return replace(made, point_s=mixed(*experts_s, share), experts_s=experts_s)
 
 
 def _from_history(site: SiteWaits, held: ShapeWaits, now: Instant, why: str) -> Forecast:

@@ -48,6 +48,7 @@ class Workload:
         self.nodes = [job.nodes for job in jobs] + [0]
         self.limit = [job.limit_s for job in jobs] + [0.0]
         self.run = [job.run_s for job in jobs] + [0.0]
+        self.user = [job.user for job in jobs] + [-1]
         self.smallest = min(smallest, *self.nodes[:-1])
         self.submit_array = np.array(self.submit)
         self.nodes_array = np.array(self.nodes)
@@ -84,9 +85,10 @@ class Scheduler:
         now: seconds since the log's first submission.
         free: idle nodes.
         started: job number -> when it started.
+        ended: job numbers in the order of their ends.
     """
 
-    __slots__ = ("_arriving", "_by_limit", "_ends", "_pending", "free", "now", "order", "started", "work")
+    __slots__ = ("_arriving", "_by_limit", "_ends", "_pending", "ended", "free", "now", "order", "started", "work")
 
     def __init__(self, work: Workload, order: Order) -> None:
         self.work = work
@@ -94,6 +96,7 @@ class Scheduler:
         self.now = 0.0
         self.free = work.machine_nodes
         self.started: dict[int, float] = {}
+        self.ended: list[int] = []
         self._arriving = 0
         self._by_limit: list[tuple[float, int]] = []
         """(when it reaches its limit, job) of the running jobs, in that order."""
@@ -103,7 +106,7 @@ class Scheduler:
         """In the order of submission. Replaced and never written to, so that copies may share it."""
 
     def fork(self) -> Scheduler:
-        """A copy that goes its own way; it does not know when earlier jobs started."""
+        """A copy that goes its own way; it does not know when earlier jobs started and ended."""
         copy = Scheduler(self.work, self.order)
         copy.now, copy.free, copy._arriving = self.now, self.free, self._arriving
         copy._by_limit, copy._ends, copy._pending = self._by_limit.copy(), self._ends.copy(), self._pending
@@ -115,8 +118,16 @@ class Scheduler:
 
     def pending(self) -> list[tuple[int, float]]:
         """Nodes and time limit of the waiting jobs, first in order first."""
-        jobs = self._pending[np.argsort(-self._priorities(), kind="stable")].tolist()
-        return [(self.work.nodes[job], self.work.limit[job]) for job in jobs]
+        return [(self.work.nodes[job], self.work.limit[job]) for job in self.waiting()]
+
+    def waiting(self) -> list[int]:
+        """Numbers of the waiting jobs, first in order first."""
+        jobs: list[int] = self._pending[np.argsort(-self._priorities(), kind="stable")].tolist()
+        return jobs
+
+    def at_work(self) -> list[int]:
+        """Numbers of the running jobs, the one that reaches its limit first first."""
+        return [job for _, job in self._by_limit]
 
     def next_event(self) -> float:
         """When the next job ends or is submitted; infinity if none does."""
@@ -141,6 +152,7 @@ class Scheduler:
             _, limit_end, job = heappop(self._ends)
             del self._by_limit[bisect_left(self._by_limit, (limit_end, job))]
             self.free += self.work.nodes[job]
+            self.ended.append(job)
         first = self._arriving
         while self._arriving < self.work.count and self.work.submit[self._arriving] <= self.now:
             self._arriving += 1

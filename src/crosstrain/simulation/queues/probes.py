@@ -9,10 +9,12 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import numpy as np
 
-from crosstrain.placement.queue_plan import plan_queue
+from crosstrain.placement.queue_plan import Queue, QueueJob
+from crosstrain.placement.run_times import NEWEST_RUNS, PastRun, RunTimes
 from crosstrain.simulation.queues.backfill import Array, Order, Scheduler, Workload
 from crosstrain.simulation.queues.slurm_estimate import backlog_s, drain_s
 from crosstrain.simulation.queues.swf import Trace
@@ -21,7 +23,7 @@ from crosstrain.simulation.queues.tryouts import Tryouts
 HOUR_S = 3600
 DAY_S = 86400
 DISCOUNT_WINDOW_S = 48 * HOUR_S
-FORMAT = 1
+FORMAT = 2
 """Part of the cache's key: raised when the same inputs make other numbers."""
 
 
@@ -92,12 +94,26 @@ def _estimates(machine: Scheduler, shapes: Sequence[tuple[int, int]]) -> tuple[l
     """The scheduler's own estimate per shape, its backlog, and the own plan per shape."""
     running, pending = machine.running(), machine.pending()
     backlog = backlog_s(machine.work.machine_nodes, pending)
-    left = plan_queue(machine.free, running, pending)
     return (
         [drain_s(nodes, machine.free, running) + backlog for nodes, _ in shapes],
         backlog,
-        [left.earliest(nodes, limit_s) for nodes, limit_s in shapes],
+        visible(machine).waits(shapes, Random("run times").random),
     )
+
+
+def visible(machine: Scheduler) -> Queue:
+    """What `squeue` and `sacct` would show of a machine."""
+    work = machine.work
+    past = [
+        PastRun(str(work.user[job]), work.limit[job], work.run[job] / work.limit[job])
+        for job in machine.ended[-NEWEST_RUNS:]
+    ]
+    running = [
+        QueueJob(work.nodes[job], work.limit[job], str(work.user[job]), machine.now - machine.started[job])
+        for job in machine.at_work()
+    ]
+    pending = [QueueJob(work.nodes[job], work.limit[job], str(work.user[job])) for job in machine.waiting()]
+    return Queue(machine.free, running, pending, RunTimes(past))
 
 
 def _discount(machine: Scheduler, work: Workload, times: Array) -> Array:

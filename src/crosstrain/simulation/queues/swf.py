@@ -40,6 +40,7 @@ class TraceJob:
         limit_s: requested time.
         run_s: time it ran, at most `limit_s` + `OVERRUN_S`.
         wait_s: time it waited in reality; None if the log does not tell.
+        user: whose it was; -1 if the log does not tell.
     """
 
     number: int
@@ -48,6 +49,7 @@ class TraceJob:
     limit_s: float
     run_s: float
     wait_s: float | None
+    user: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,4 +169,5 @@ def _job(row: list[float], size: int) -> TraceJob | str:
         return "larger than the machine"
     if wait > LONGEST_WAIT_S:
         return f"waited more than {LONGEST_WAIT_S // 86400} days"
-    return TraceJob(int(number), submit, int(nodes), limit, min(run, limit + OVERRUN_S), wait if wait >= 0 else None)
+    told_s = wait if wait >= 0 else None
+    return TraceJob(int(number), submit, int(nodes), limit, min(run, limit + OVERRUN_S), told_s, int(row[11]))
