@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.collector.conftest import SHAPE, Facility
 
+from crosstrain.batch.tables import SEPARATOR
 from crosstrain.collector.collect import Collected
 from crosstrain.collector.post import Post
 from crosstrain.wire.placement import ReportRequest
@@ -55,6 +56,44 @@ def test_without_accounting_estimates_come_from_probe_and_queue(facility: Facili
     assert "limits of QoS (sacctmgr) cannot be seen" in notes
     assert facility.deliver().trouble == ""
     assert facility.plan().submit
+
+
+def printed(facility: Facility, name: str, rows: list[str]) -> str:
+    """A client's line that prints these rows."""
+    (facility.directory / name).write_text("".join(f"{row}\n" for row in rows))
+    return f"cat {facility.directory / name}"
+
+
+def test_where_accounting_shows_others_the_queue_is_planned_with_their_run_times(facility: Facility) -> None:
+    epoch = facility.clock.now() // 1000
+    told = ["9", "RUNNING", "cpu", "4", "4", "4:00:00", "0:00", epoch, epoch, "N/A", "7", "a", "(null)", "None", "job"]
+    used = {
+        "squeue": printed(facility, "queue", [SEPARATOR.join(map(str, told))]),
+        "sinfo": CLIENTS["sinfo"].replace("idle", "allocated"),
+    }
+    (at_limits,) = report_of(facility.collect(slurm(facility, used))).estimates
+    assert at_limits.plan_s == pytest.approx(4 * 3600)
+    facility.clock.advance(7_200_000)
+    ended = [
+        [
+            number,
+            "COMPLETED",
+            epoch - 9000,
+            epoch - 9000,
+            epoch - 9000,
+            epoch - 60 * number,
+            3600,
+            240,
+            4,
+            "cpu",
+            user,
+            "None",
+        ]
+        for number, user in zip(range(1, 41), "ab" * 20, strict=True)
+    ]
+    sacct = {"sacct": printed(facility, "ended", [SEPARATOR.join(map(str, row)) for row in ended])}
+    (estimate,) = report_of(facility.collect(slurm(facility, used | sacct))).estimates
+    assert estimate.plan_s == pytest.approx(3600)
 
 
 @pytest.mark.parametrize(
