@@ -72,7 +72,7 @@ EVENTS = {
     EventKind.SHED: "The holder gave up the farther half of what it had not trained, for a site without work.",
     EventKind.CONTRIBUTED: "The contribution was accepted.",
     EventKind.MERGED: "The generation with the blocks' training was published.",
-    EventKind.DROPPED: "A contribution was dropped before the merge; no rule of this version does it.",
+    EventKind.DROPPED: "A contribution was dropped: its delta could not be read any more when the round was to be merged.",
     EventKind.COORDINATOR_STARTED: "A coordinator took the run over.",
     EventKind.SESSION_OPENED: "A site registered.",
     EventKind.SESSION_ENDED: "A site left.",

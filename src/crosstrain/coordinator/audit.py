@@ -218,7 +218,7 @@ class _Story:
         for event in self.events:
             if event["kind"] in BLOCK_EVENTS:
                 totals[event["site"], event["kind"]] += event["stop"] - event["start"]
-        lost = (EventKind.EXPIRED, EventKind.RELEASED, EventKind.REFUSED)
+        lost = (EventKind.EXPIRED, EventKind.RELEASED, EventKind.REFUSED, EventKind.DROPPED)
         leases = list(self.leases.values())
         unknown = {row["site"] for row in leases} - {row["name"] for row in self.sites}
         if unknown:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from crosstrain.coordinator import publisher, sessions
+from crosstrain.coordinator.damage import drop_unreadable
 from crosstrain.coordinator.service import Service
 from crosstrain.domain import outer_round
 from crosstrain.domain.events import EventKind
@@ -41,6 +42,10 @@ def close_if_due(service: Service, now: Instant) -> GenerationRecord | None:
                 return None
             _close(connection, current.number, service.barrier.reason, now)
         rows = lease_store.accepted(connection, current.number)
+    rows = drop_unreadable(service, current, rows, now)
+    if not rows:
+        service.barrier = Verdict(False, "waiting for a contribution: what the round had cannot be read any more")
+        return None
     record = publisher.publish(service, current, rows, service.clock.now())
     service.barrier = Verdict(False, "waiting for a site to take a lease")
     return record

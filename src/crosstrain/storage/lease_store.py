@@ -192,6 +192,15 @@ def add_contribution(
     )
 
 
+def no_longer_accepted(connection: Connection, token: Token, reason: str) -> None:
+    """Takes the acceptance of a contribution back, before it is merged."""
+    connection.execute(
+        update(schema.contributions)
+        .where(_contributions.token == token)
+        .values(accepted=False, kind="damaged", reason=reason)
+    )
+
+
 def contribution(connection: Connection, token: Token) -> RowMapping | None:
     """The stored row of a lease's contribution."""
     return (

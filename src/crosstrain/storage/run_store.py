@@ -90,6 +90,13 @@ def close_round(connection: Connection, generation: Generation, reason: str, now
     )
 
 
+def reopen_round(connection: Connection, generation: Generation) -> None:
+    """Undoes `close_round`: nothing is left to merge."""
+    connection.execute(
+        update(schema.rounds).where(_rounds.generation == generation).values(closing_at=None, reason=None)
+    )
+
+
 def round_published(connection: Connection, generation: Generation, now: Instant) -> None:
     connection.execute(update(schema.rounds).where(_rounds.generation == generation).values(published_at=now))
 

@@ -1,0 +1,85 @@
+"""Contributions whose delta cannot be read any more when their round is merged: dropped, so that the round goes on without them.
+
+Whatever took the file away - a disk, a hand, a bucket - did so after it was judged. The weights of the generation itself have no
+such way out: without them there is nothing to go on from.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, RowMapping
+
+from crosstrain.coordinator.service import Service
+from crosstrain.domain.block import BlockState
+from crosstrain.domain.events import EventKind
+from crosstrain.domain.generation import GenerationRecord
+from crosstrain.domain.ids import Digest, Instant, SessionId, SiteName, Token
+from crosstrain.domain.lease import LeaseState
+from crosstrain.domain.ledger import count_blocks, move
+from crosstrain.errors import IntegrityError
+from crosstrain.storage import lease_store, ledger_store, run_store, site_store
+from crosstrain.storage.weights_file import Entry, WeightsFile
+
+log = logging.getLogger(__name__)
+
+
+def drop_unreadable(
+    service: Service, parent: GenerationRecord, rows: Sequence[RowMapping], now: Instant
+) -> tuple[RowMapping, ...]:
+    """The contributions of a closed round that can be merged. The others are dropped, and a round of which none is left is opened
+    again.
+
+    Raises:
+        IntegrityError: the weights that the round started from cannot be read.
+    """
+    model = _model(service, parent)
+    reasons = {Token(row["token"]): _fault(service, row, model) for row in rows}
+    damaged = [row for row in rows if reasons[row["token"]]]
+    left = tuple(row for row in rows if not reasons[row["token"]])
+    if damaged:
+        with service.database.write() as connection:
+            for row in damaged:
+                _drop(connection, row, reasons[row["token"]], now)
+            if not left:
+                run_store.reopen_round(connection, parent.number)
+        for row in damaged:
+            service.deltas.forget(Digest(row["delta"]))
+    return left
+
+
+def _model(service: Service, parent: GenerationRecord) -> tuple[Entry, ...]:
+    try:
+        with WeightsFile(service.objects.path(parent.master)) as weights:
+            return weights.entries
+    except IntegrityError as error:
+        raise IntegrityError(
+            f"Generation {parent.number} cannot be followed: {error.message}",
+            "put the blob back from a backup of coordinator.dir, and start the coordinator again",
+        ) from error
+
+
+def _fault(service: Service, row: RowMapping, model: Sequence[Entry]) -> str:
+    """Why a delta cannot be merged; empty if it can."""
+    try:
+        with service.deltas.open(Digest(row["delta"]), model) as delta:
+            return delta.difference(model)
+    except IntegrityError as error:
+        return error.message
+
+
+def _drop(connection: Connection, row: RowMapping, fault: str, now: Instant) -> None:
+    """contributed -> available."""
+    token, site = Token(row["token"]), SiteName(row["site"])
+    reason = f"its delta cannot be read any more: {fault}"
+    log.error("the contribution of lease %d of %s is dropped: %s", token, site, reason)
+    lease = lease_store.find(connection, token)
+    assert lease is not None
+    held = ledger_store.held(connection, token)
+    change = move(held, EventKind.DROPPED, ledger_store.neighbours(connection, held, BlockState.AVAILABLE))
+    ledger_store.apply(connection, change)
+    lease_store.end(connection, lease, LeaseState.DROPPED, reason, now)
+    lease_store.no_longer_accepted(connection, token, reason)
+    site_store.add_totals(connection, site, lost_blocks=count_blocks(held))
+    run_store.log_change(connection, change, token, site, SessionId(row["session"]), lease.generation, reason, now)
