@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 
 from crosstrain.batch_section import BatchSection, ShapeSection
 from crosstrain.domain import timeouts
@@ -136,7 +136,7 @@ class RoundSection(Section):
 
     cutoff_s: Seconds = timeouts.CUTOFF_S
     """A round that has a contribution closes this long after its first lease, whoever is still training."""
-    drain_s: Seconds = timeouts.DRAIN_S
+    drain_s: Annotated[Seconds, Field(validate_default=True)] = timeouts.DRAIN_S
     """Holders are asked to stop at a block boundary this long before the cutoff."""
     start_when_sites: Count = 1
     """The first round waits for this many sites ..."""
@@ -150,6 +150,16 @@ class RoundSection(Section):
     overlap: bool = False
     """Sites train their next phase while the last one's delta is uploaded and merged. Saves the time of the exchange, costs some
     quality."""
+
+    @field_validator("drain_s")
+    @classmethod
+    def _drain_begins_after_the_round(cls, drain_s: float, info: ValidationInfo) -> float:
+        cutoff_s = info.data.get("cutoff_s")
+        if cutoff_s is not None and drain_s >= cutoff_s:
+            raise ValueError(
+                f"must be shorter than round.cutoff_s ({cutoff_s:g}), or holders are asked to stop as soon as they begin"
+            )
+        return drain_s
 
 
 class WireSection(Section):
@@ -210,6 +220,15 @@ class CoordinatorSection(Section):
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8470
     """Port to listen on; 0 takes a free one."""
+
+    @field_validator("objects_endpoint")
+    @classmethod
+    def _endpoint_is_of_a_bucket(cls, endpoint: str, info: ValidationInfo) -> str:
+        if endpoint and not info.data.get("objects", True):
+            raise ValueError("coordinator.objects is not set, so that blobs would be in coordinator.dir all the same")
+        if endpoint and not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", endpoint):
+            raise ValueError("must be http:// or https:// with a host and perhaps a port")
+        return endpoint
 
 
 class SiteSection(Section):

@@ -49,7 +49,14 @@ def test_a_name_that_cannot_be_a_directory_is_refused_before_one_is_made(name: s
     ("text", "said"),
     [
         ("[round]\ncutoff_s = inf\n", "round.cutoff_s"),
+        ("[round]\ncutoff_s = 30\ndrain_s = 30\n", "round.drain_s: must be shorter than round.cutoff_s (30)"),
+        ("[round]\ncutoff_s = 30\n", "round.drain_s: must be shorter than round.cutoff_s (30)"),
         ("[lease]\nheartbeat_s = inf\n", "lease.heartbeat_s"),
+        ('[coordinator]\nobjects_endpoint = "http://s3"\n', "coordinator.objects_endpoint: coordinator.objects is not"),
+        (
+            '[coordinator]\nobjects = "s3://b"\nobjects_endpoint = "s3.local"\n',
+            "coordinator.objects_endpoint: must be http:// or https://",
+        ),
         ("[inner]\nlr = inf\n", "inner.lr"),
         ("[sites.north]\nranks = -3\n", "sites.north.ranks"),
         ("[sites.north]\nrank = 3\n", "sites.north.rank: unknown key; did you mean ranks?"),
