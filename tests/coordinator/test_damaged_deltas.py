@@ -100,3 +100,11 @@ def test_weights_that_cannot_be_read_end_the_coordinator_with_what_to_do(world: 
         world.step(1000)
     assert raised.value.message.startswith("Generation 0 cannot be followed: ")
     assert "backup" in raised.value.hint
+
+
+def test_weights_that_are_gone_before_a_round_begins_end_it_with_what_to_do(world: World) -> None:
+    world.begin("alpha")
+    world.objects.path(world.chain()[0].weights).unlink()
+    with pytest.raises(IntegrityError, match="Generation 0 cannot be followed: Expected blob") as raised:
+        world.step(1000)
+    assert "backup" in raised.value.hint

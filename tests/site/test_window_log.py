@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from crosstrain.domain.ids import Token
-from crosstrain.errors import IntegrityError
-from crosstrain.site.window_log import trained_windows
+from crosstrain.errors import EnvironmentFault, IntegrityError
+from crosstrain.site.trainer import Position
+from crosstrain.site.window_log import WindowLog, trained_windows, window_log_path
 
 
 def read(text: str) -> dict[int, tuple[int, ...]]:
@@ -74,3 +77,9 @@ def test_a_phase_ahead_that_is_lost_leaves_nothing_to_the_next_one() -> None:
         2: (8,),
         3: (9,),
     }
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    window_log_path(tmp_path / "windows", 0).symlink_to("/dev/full")
+    with pytest.raises(EnvironmentFault, match=r"windows-0\S* failed: the disk is full"):
+        WindowLog(tmp_path / "windows", 0).loaded(Position(None, 0, "fresh"))

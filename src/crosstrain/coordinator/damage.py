@@ -7,7 +7,8 @@ such way out: without them there is nothing to go on from.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from sqlalchemy import Connection, RowMapping
 
@@ -23,6 +24,18 @@ from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.storage.weights_file import Entry, WeightsFile
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def irreplaceable(parent: GenerationRecord) -> Iterator[None]:
+    """Says what to do about blobs of the newest generation that cannot be read: nothing goes on without them."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise IntegrityError(
+            f"Generation {parent.number} cannot be followed: {error.message}",
+            "put the blob back from a backup of coordinator.dir, and start the coordinator again",
+        ) from error
 
 
 def drop_unreadable(
@@ -50,14 +63,8 @@ def drop_unreadable(
 
 
 def _model(service: Service, parent: GenerationRecord) -> tuple[Entry, ...]:
-    try:
-        with WeightsFile(service.objects.path(parent.master)) as weights:
-            return weights.entries
-    except IntegrityError as error:
-        raise IntegrityError(
-            f"Generation {parent.number} cannot be followed: {error.message}",
-            "put the blob back from a backup of coordinator.dir, and start the coordinator again",
-        ) from error
+    with irreplaceable(parent), WeightsFile(service.objects.path(parent.master)) as weights:
+        return weights.entries
 
 
 def _fault(service: Service, row: RowMapping, model: Sequence[Entry]) -> str:

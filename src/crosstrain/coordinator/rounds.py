@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from crosstrain.coordinator import publisher, sessions
-from crosstrain.coordinator.damage import drop_unreadable
+from crosstrain.coordinator.damage import drop_unreadable, irreplaceable
 from crosstrain.coordinator.service import Service
 from crosstrain.domain import outer_round
 from crosstrain.domain.events import EventKind
@@ -36,7 +36,8 @@ def close_if_due(service: Service, now: Instant) -> GenerationRecord | None:
             service.barrier = Verdict(False, reason)
             return None
         if opened["closing_at"] is None:
-            view = _view(service, connection, current, now)
+            with irreplaceable(current):
+                view = _view(service, connection, current, now)
             service.barrier = outer_round.may_close(view, service.rules, now)
             if not service.barrier:
                 return None

@@ -18,6 +18,7 @@ from pathlib import Path
 from crosstrain.domain.ids import Token
 from crosstrain.domain.phase import PhasePlan
 from crosstrain.errors import IntegrityError
+from crosstrain.storage.durable import disk_faults
 from crosstrain.site.settings import window_log_path
 from crosstrain.site.trainer import Position
 
@@ -51,7 +52,7 @@ class WindowLog:
     def _write(self, *words: object) -> None:
         if self._path:
             # One write of one line: a process that is killed leaves whole lines.
-            with self._path.open("a", encoding="ascii") as log:
+            with disk_faults(self._path), self._path.open("a", encoding="ascii") as log:
                 log.write(" ".join(map(str, words)) + "\n")
 
 
