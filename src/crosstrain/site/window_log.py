@@ -18,9 +18,9 @@ from pathlib import Path
 from crosstrain.domain.ids import Token
 from crosstrain.domain.phase import PhasePlan
 from crosstrain.errors import IntegrityError
-from crosstrain.storage.durable import disk_faults
 from crosstrain.site.settings import window_log_path
 from crosstrain.site.trainer import Position
+from crosstrain.storage.durable import disk_faults
 
 
 class WindowLog:
