@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-STEP = 0.03
+STEP = 0.035
 EDGE = 0.001
 """Adapted levels stay this far inside (0, 1)."""
 
