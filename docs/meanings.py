@@ -40,6 +40,7 @@ PROBLEMS = {
     "parts-missing": "Not all parts of an upload are there; ask which are missing.",
     "range-not-satisfiable": "Nothing of the range that was asked for is in the blob.",
     "standby": "Another coordinator serves the run; this one waits to take over. The detail says since when and why.",
+    "dropped": "The delta of the lease that is followed (`round.overlap`) was accepted and then lost; nothing follows it.",
     "refused-too-often": "Three contributions of the session in a row were refused for what they held; it gets no more work.",
     "superseded": "The session is over: a newer one of this site took over, or it left.",
     "unknown-generation": "There is no such generation.",

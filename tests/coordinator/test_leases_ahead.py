@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import SHAPES, SiteDriver, World, build_world, run_config
+from tests.fakes import SHAPES, SiteDriver, World, build_world, run_config, weights
 
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.lease import LeaseState
@@ -121,6 +121,34 @@ def test_it_falls_with_a_contribution_that_is_refused(world: World) -> None:
     assert alpha.post(f"leases/{first}/contribution", **claim).json()["kind"] == "not-finite"
     assert (state(world, first), state(world, later["token"])) == (LeaseState.REFUSED, LeaseState.RELEASED)
     assert world.counts()[BlockState.AVAILABLE] == world.blocks
+    assert world.audit().ok
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_it_falls_with_a_delta_that_is_lost_after_it_was_accepted_and_the_site_is_told(
+    world: World, others: bool
+) -> None:
+    """In a round that is opened again nobody would go on otherwise: the site waits for the generation, and the round for the site."""
+    alpha, beta = world.begin("alpha", "beta")
+    later = ahead_of(world, alpha)
+    assert alpha.lease is not None
+    first = alpha.lease["token"]
+    claim = alpha.claim(world.put_delta(weights(0.5)))
+    assert alpha.post(f"leases/{first}/contribution", **claim).json()["accepted"]
+    world.objects.path(claim["delta"]).write_bytes(b"")
+    if others:
+        beta.work()
+        beta.contribute(0.25)
+    else:
+        beta.expect("end", reason="its job ends")
+    world.step(1000)
+    assert (state(world, first), state(world, later["token"])) == (LeaseState.DROPPED, LeaseState.RELEASED)
+    assert len(world.chain()) == 1 + others
+    refused = alpha.post(f"sessions/{alpha.session}/next", holds=None, ahead={"token": first, "global_step": None})
+    assert (refused.status_code, refused.json()["kind"]) == (409, "dropped")
+    assert not world.objects.has(claim["delta"])
+    alpha.lease = None
+    assert alpha.expect("next", holds=len(world.chain()) - 1)["work"] in ("train", "evaluate")
     assert world.audit().ok
 
 

@@ -289,7 +289,7 @@ PLANTS: dict[str, tuple[Plant, frozenset[str], int]] = {
     "a site trains other blocks than its own": (site_trains_other_blocks, frozenset({"G2"}), 0),
     "a resumed phase begins again": (resumed_phase_begins_again, frozenset({"G2"}), 51),
     "a site goes on from its own weights": (site_keeps_its_own_weights, frozenset({"G2"}), 0),
-    "a damaged blob is taken": (blob_is_not_verified, frozenset({"audit", "crash"}), 1),
+    "a damaged blob is taken": (blob_is_not_verified, frozenset({"audit", "crash"}), 10),
     "steps of all sites add up": (steps_of_all_sites_add_up, frozenset({"audit"}), 0),
     "an old coordinator still writes": (
         old_coordinator_still_writes,

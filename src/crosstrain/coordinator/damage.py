@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, RowMapping
 
+from crosstrain.coordinator import sessions
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.events import EventKind
@@ -59,6 +60,7 @@ def drop_unreadable(
                 run_store.reopen_round(connection, parent.number)
         for row in damaged:
             service.deltas.forget(Digest(row["delta"]))
+            service.objects.delete(Digest(row["delta"]))  # it would be held if the same came again
     return left
 
 
@@ -77,12 +79,13 @@ def _fault(service: Service, row: RowMapping, model: Sequence[Entry]) -> str:
 
 
 def _drop(connection: Connection, row: RowMapping, fault: str, now: Instant) -> None:
-    """contributed -> available."""
+    """contributed -> available, and so the blocks of the lease ahead that follows it."""
     token, site = Token(row["token"]), SiteName(row["site"])
     reason = f"its delta cannot be read any more: {fault}"
     log.error("the contribution of lease %d of %s is dropped: %s", token, site, reason)
     lease = lease_store.find(connection, token)
     assert lease is not None
+    sessions.give_back_followers(connection, lease, now)
     held = ledger_store.held(connection, token)
     change = move(held, EventKind.DROPPED, ledger_store.neighbours(connection, held, BlockState.AVAILABLE))
     ledger_store.apply(connection, change)

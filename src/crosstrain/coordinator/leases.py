@@ -60,9 +60,19 @@ def next_work(
 
 def _next_ahead(view: LazyView, wish: messages.Ahead) -> messages.NextReply:
     """Tells a session that has trained its lease how to go on before the round is merged: with a lease of the next round, with
-    the next generation as soon as there is one, or not yet."""
+    the next generation as soon as there is one, or not yet.
+
+    Raises:
+        Refused: the lease that it trained was dropped, and what follows it too.
+    """
     service, model = view.service, view.asking.model
     before = view.predecessor
+    if before is not None and before.state is LeaseState.DROPPED:
+        raise Refused(
+            f"The work of lease {before.token} was accepted, but does not count any more: its delta is lost.",
+            "ask for work, from the current generation",
+            kind="dropped",
+        )
     if before is not None and model is not None and model.number > before.generation:
         measure = view.must_evaluate
         with service.presences.lock:

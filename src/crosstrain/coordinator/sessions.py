@@ -219,14 +219,17 @@ def require_asking(connection: Connection, session: SessionId) -> Asking:
     return found
 
 
-def give_back(connection: Connection, lease: Lease, kind: EventKind, reason: str, now: Instant) -> int:
-    """Returns all blocks of a live lease to the epoch, and those of a lease that its session was granted ahead on the strength
-    of it (`round.overlap`); returns how many of the lease itself."""
+def give_back_followers(connection: Connection, lease: Lease, now: Instant) -> None:
+    """Returns the leases that its session was granted ahead on the strength of one that does not count (`round.overlap`)."""
     for later in lease_store.live_of_session(connection, lease.session):
         if later.generation > lease.generation:
-            give_back(
-                connection, later, EventKind.RELEASED, f"lease {lease.token}, which it follows, did not count", now
-            )
+            reason = f"lease {lease.token}, which it follows, did not count"
+            give_back(connection, later, EventKind.RELEASED, reason, now)
+
+
+def give_back(connection: Connection, lease: Lease, kind: EventKind, reason: str, now: Instant) -> int:
+    """Returns all blocks of a live lease to the epoch, and those of the leases that follow it; returns how many of the lease itself."""
+    give_back_followers(connection, lease, now)
     ended = {EventKind.EXPIRED: LeaseState.EXPIRED, EventKind.REFUSED: LeaseState.REFUSED}
     held = ledger_store.held(connection, lease.token)
     change = move(held, kind, ledger_store.neighbours(connection, held, BlockState.AVAILABLE))

@@ -28,6 +28,8 @@ LONGEST_REASON = 500
 
 FINAL_REFUSALS = ("wrong-", "contributed-already", "unknown-lease", "integrity")
 """Kinds of refusal, by how they begin, that no repetition of the same contribution can change."""
+DROPPED = "dropped"
+"""Kind of refusal of what would follow work that was accepted and is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,8 @@ class Courier:
         self.under_way = False
 
     def carry(self, session: SessionId, pending: Pending) -> None:
-        """Begins an errand; its news come in order: Answered, then Arrived if the work was accepted."""
+        """Begins an errand; its news come in order: Answered, then Arrived if the work was accepted, or Answered once more if it does
+        not count after all."""
         self._errand += 1
         self.under_way = True
         errand, token = self._errand, Token(pending.token)
@@ -158,9 +161,9 @@ class Courier:
             answered = self._deliver(session, pending)
             self._news.append((errand, answered))
             if answered.fate == "accepted":
-                arrived = self._fetch(errand, session, Token(pending.token))
-                if arrived is not None:
-                    self._news.append((errand, arrived))
+                follows = self._fetch(errand, session, Token(pending.token))
+                if follows is not None:
+                    self._news.append((errand, follows))
         except Exception as error:  # noqa: BLE001 - raised by news()
             self._news.append((errand, error))
 
@@ -172,10 +175,15 @@ class Courier:
 
         return deliver(beside.api, beside.blobs, self._spool.delta, pending, session, show)
 
-    def _fetch(self, errand: int, session: SessionId, token: Token) -> Arrived | None:
+    def _fetch(self, errand: int, session: SessionId, token: Token) -> Arrived | Answered | None:
         request = messages.NextRequest(holds=None, ahead=messages.Ahead(token=token))
         while True:
-            reply = self._beside.api.next_work(session, request)
+            try:
+                reply = self._beside.api.next_work(session, request)
+            except Refused as error:
+                if error.kind != DROPPED:
+                    raise
+                return Answered("refused", error.message)
             if reply.work == "adopt":
                 break
             if self._beside.wait(reply.poll_ms / 1000) or errand != self._errand or not self.under_way:
