@@ -258,6 +258,14 @@ def test_transfer_while_the_coordinator_is_away_waits_until_the_deadline(bench: 
     assert bench.clock.perf() - started == pytest.approx(120.0, abs=0.1)
 
 
+def test_transfer_that_stands_still_says_why_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.line.instead = lambda _request: Response(status_code=503)
+    with caplog.at_level("INFO", "crosstrain.wire.patience"), pytest.raises(Unreachable):
+        bench.download()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the download stands still, trying again: ")
+
+
 def test_transfer_goes_on_when_the_coordinator_is_back(bench: Bench) -> None:
     answers = iter([Response(status_code=502), None, Response(status_code=507)])
     bench.line.instead = lambda _request: next(answers, None)

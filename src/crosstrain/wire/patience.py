@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Sequence
 
 from crosstrain.clock import Clock
@@ -11,6 +12,8 @@ from crosstrain.errors import Unreachable
 from crosstrain.wire.addresses import Turns
 from crosstrain.wire.line import Line, LineBrokenError
 from crosstrain.wire.reach import Reach
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 """How often a pause looks whether it is still wanted."""
@@ -61,7 +64,7 @@ class Patience:
         self._deadline_s, self._what = deadline_s, what
         self._started = clock.perf()
         self._tried = self._ended = False
-        self._trouble = ""
+        self._trouble = self._told = ""
         self._reach: Reach | None = None
 
     def elsewhere(self, reach: Reach) -> Patience:
@@ -95,17 +98,25 @@ class Patience:
                 self._trouble = str(error)
                 if self._reach is not None:
                     self._reach.failed(moved(), self._trouble)
+                if moved() == before:
+                    self._tell()
                 if self._turns.failed(at):
                     self._rest(FIRST_RETRY_S if moved() > before else pause)
                     pause = min(LONGEST_RETRY_S, 2 * pause)
             else:
                 self._turns.answered()
-                self._trouble, pause = "", FIRST_RETRY_S
+                self._trouble, self._told, pause = "", "", FIRST_RETRY_S
             look()
 
     def end(self) -> None:
         """Nobody waits for the transfer any more."""
         self._ended = True
+
+    def _tell(self) -> None:
+        """Logs a trouble that is new, so that a transfer that stands still for minutes has a reason."""
+        if self._trouble != self._told:
+            log.info("the %s stands still, trying again: %s", self._what, self._trouble)
+        self._told = self._trouble
 
     def _left(self) -> float:
         return self._deadline_s - (self._clock.perf() - self._started)
