@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Hea
 settings.register_profile("fixed", max_examples=25, derandomize=True, database=None, **_COMMON)
 settings.register_profile("search", max_examples=1000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+# A shell that starts the suite in the background has it ignore ^C, and so would every process that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _MEMORY = Path("/dev/shm")
 _TOGETHER = ("slurm", "flower")

@@ -88,6 +88,12 @@ def test_grant_tail_of_the_epoch_is_shared_by_measured_rate() -> None:
     assert "last 12 blocks" in size_grant(fast, [slow], 12, None, None).reason
 
 
+@pytest.mark.parametrize("first", [1.0, 1.2, 2.9])
+def test_grant_of_the_last_two_blocks_leaves_one_for_a_site_that_is_not_much_slower(first: float) -> None:
+    assert size_grant(demand("a", 20, first), [demand("b", 20, 1.0)], 2, None, None).blocks == 1
+    assert size_grant(demand("b", 20, 1.0), [], 1, None, None).blocks == 1
+
+
 def test_grant_tail_is_shared_equally_while_a_rate_is_unknown() -> None:
     assert size_grant(demand("a", 20, 3.0), [demand("b", 20)], 12, None, None).blocks == 6
 

@@ -157,7 +157,8 @@ def size_grant(
         blocks, reason = max(1, max_blocks), f"its job ends after about {counted(max(1, max_blocks), 'block')}"
     wanted = mine.full_blocks + sum(other.full_blocks for other in others)
     if available < wanted:
-        share = max(1, math.ceil(available * _share(mine, others)))
+        # To the nearest: rounded up, the first of two equal sites that is a little faster takes both of the last two blocks.
+        share = max(1, math.floor(available * _share(mine, others) + 0.5))
         if share < blocks:
             blocks, reason = share, f"the epoch's last {available} blocks are shared by measured rate"
     return GrantSize(min(blocks, available), reason)
