@@ -44,6 +44,16 @@ def test_blobs_outlive_the_directory(place: Place, tmp_path: Path) -> None:
     assert list(store.stored()) == [Stored(NAME, len(DATA), whole=True)]
 
 
+@pytest.mark.parametrize("left", [DATA[:-1], b""])
+def test_copy_that_was_cut_in_the_directory_is_read_from_the_bucket_again(
+    place: Place, tmp_path: Path, left: bytes
+) -> None:
+    store = opened(place, tmp_path)
+    put(store, DATA)
+    store.path(NAME).write_bytes(left)
+    assert store.path(NAME).read_bytes() == DATA
+
+
 def test_address_gives_ranges_to_anybody(place: Place, tmp_path: Path) -> None:
     store = opened(place, tmp_path)
     assert store.address(NAME) is None

@@ -221,7 +221,9 @@ class S3ObjectStore:
     def _fetch(self, into: LocalObjectStore, digest: Digest, key: str, size: int) -> None:
         """Reads an object into a directory, verified; goes on with what an interrupted attempt left there."""
         if into.has(digest):
-            return
+            if into.size(digest) == size:
+                return
+            into.delete(digest)  # cut or emptied where it lay
 
         def read(span: Span) -> None:
             into.receive(digest, span[0], self._bucket.read(key, span), size)
