@@ -10,6 +10,7 @@ from flwr.app import Message
 from crosstrain.errors import UsageError
 from crosstrain.flower.carrier import Reply
 from crosstrain.flower.papers import Collection, Delivery, read
+from crosstrain.flower.pulls import Pulls
 from crosstrain.flower.records import pack, unpack
 
 MESSAGE_TYPE = "query.pump"
@@ -22,6 +23,7 @@ class GridExchange:
 
     def __init__(self, grid: Any) -> None:
         self._grid = grid
+        self._pulls = Pulls[Any](lambda message: list(grid.pull_messages([message])))
 
     def nodes(self) -> list[int]:
         return list(self._grid.get_node_ids())
@@ -32,7 +34,7 @@ class GridExchange:
         return str(number) if number else None
 
     def replies(self, messages: Iterable[str]) -> list[Reply]:
-        return [self._reply(message) for message in self._grid.pull_messages(list(messages))]
+        return [self._reply(message) for message in self._pulls.of(messages)]
 
     def _reply(self, message: Any) -> Reply:
         number = str(message.metadata.reply_to_message_id)
