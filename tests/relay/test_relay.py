@@ -2,220 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes import ManualClock
+from tests.relay.bench import DATA, DIGEST, PATIENCE_S, Bench, ask, drive, running, say, settled
 
-from crosstrain.clock import SystemClock, pause
+from crosstrain.clock import pause
 from crosstrain.domain import timeouts
-from crosstrain.domain.ids import Digest
-from crosstrain.errors import IntegrityError, Refused, Superseded, Unreachable
-from crosstrain.relay.forward import Forwarder
-from crosstrain.relay.relay import CLEAN_EVERY_S, Relay
+from crosstrain.errors import Refused, Superseded, Unreachable
 from crosstrain.wire import messages
-from crosstrain.wire.blobs import Progress
-from crosstrain.wire.client import ControlClient
-from crosstrain.wire.mailbox import Answer, Control, Letter, Mailbox, Moving, Nothing, Upload
-from crosstrain.wire.sender import MailboxBlobs, MailboxTransport, Sender
-
-DATA = bytes(range(251)) * 40
-DIGEST = Digest(hashlib.sha256(DATA).hexdigest())
-CHUNK = 1000
-PATIENCE_S = 20.0
-
-
-class Shelf:
-    """Where blobs come to and from on the far side: resumable by chunks, as any coordinator's store is."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir()
-        self.directory = directory
-        self.moved: list[tuple[str, int]] = []
-        self.refusal: Refused | None = None
-        self.away = threading.Event()
-        self.before_chunk: Callable[[], None] = lambda: None
-
-    def client(self, wait: Callable[[float], bool]) -> ShelfBlobs:
-        return ShelfBlobs(self, wait)
-
-    def put(self, data: bytes) -> Digest:
-        digest = hashlib.sha256(data).hexdigest()
-        (self.directory / digest).write_bytes(data)
-        return Digest(digest)
-
-
-class ShelfBlobs:
-    """Moves one chunk after the other, and continues what is there."""
-
-    def __init__(self, shelf: Shelf, wait: Callable[[float], bool]) -> None:
-        self._shelf = shelf
-        self._wait = wait
-
-    def upload(self, path: Path, digest: Digest, deadline_s: float, progress: Progress) -> None:
-        if self._shelf.refusal:
-            raise self._shelf.refusal
-        self._copy(path, self._shelf.directory / digest, digest, "up", progress)
-
-    def download(self, digest: Digest, target: Path, deadline_s: float, progress: Progress) -> None:
-        source = self._shelf.directory / digest
-        if not source.exists():
-            raise Refused(f"Blob {digest[:12]} is not here.", "upload it first", kind="missing-blob", status=404)
-        self._copy(source, target, digest, "down", progress)
-
-    def close(self) -> None:
-        pass
-
-    def _copy(self, source: Path, target: Path, digest: Digest, way: str, progress: Progress) -> None:
-        if target.exists():
-            return
-        part, total = target.with_name(target.name + ".part"), source.stat().st_size
-        have = part.stat().st_size if part.exists() else 0
-        with source.open("rb") as read, part.open("ab") as write:
-            read.seek(have)
-            while chunk := read.read(CHUNK):
-                while self._shelf.away.is_set():
-                    if self._wait(0.01):
-                        raise Unreachable("stopped")
-                self._shelf.before_chunk()
-                write.write(chunk)
-                write.flush()
-                self._shelf.moved.append((way, len(chunk)))
-                have += len(chunk)
-                progress(have, total)
-        if hashlib.sha256(part.read_bytes()).hexdigest() != digest:
-            part.unlink()
-            raise IntegrityError("other bytes")
-        part.replace(target)
-
-
-class Bench:
-    """A mailbox, a server behind it, and relays that live as long as a test wants."""
-
-    def __init__(self, directory: Path) -> None:
-        self.mailbox = Mailbox(directory / "box")
-        self.shelf = Shelf(directory / "shelf")
-        self.clock = SystemClock()
-        self.directory = directory
-        self.requests: list[httpx.Request] = []
-        self.answer: Callable[[httpx.Request], httpx.Response] = lambda _request: httpx.Response(
-            200, json={"accepted": True, "reason": "well"}
-        )
-        self.made = 0
-
-    def relay(self, clock: Any = None) -> Relay:
-        self.made += 1
-        forwarder = Forwarder("http://coordinator", httpx.MockTransport(self._handle))
-        return Relay(self.mailbox, forwarder, self.shelf.client, clock or self.clock, f"r{self.made}", "login1")
-
-    def _handle(self, request: httpx.Request) -> httpx.Response:
-        self.requests.append(request)
-        return self.answer(request)
-
-    def control(self, name: str = "north") -> ControlClient:
-        transport = MailboxTransport(self.mailbox, name, self.clock)
-        return ControlClient("mailbox:/box", self.clock, lambda: 0.5, pause, transport)
-
-    def blobs(self, name: str = "north-blobs", wait: Callable[[float], bool] = pause) -> MailboxBlobs:
-        return MailboxBlobs(self.mailbox, name, self.clock, wait)
-
-    @property
-    def target(self) -> Path:
-        return self.directory / "target"
-
-    def source(self) -> Path:
-        path = self.directory / "source"
-        path.write_bytes(DATA)
-        return path
-
-    def move(
-        self,
-        way: str,
-        progress: Progress = lambda *_: None,
-        *,
-        name: str = "north-blobs",
-        target: Path | None = None,
-        deadline_s: float = PATIENCE_S,
-    ) -> Callable[[], bool]:
-        """A transfer of the blob, "up" or "down", ready to be called; True when it is done."""
-        source, blobs = self.source(), self.blobs(name)
-        if way == "down":
-            self.shelf.put(DATA)
-
-        def run() -> bool:
-            if way == "up":
-                blobs.upload(source, DIGEST, deadline_s, progress)
-            else:
-                blobs.download(DIGEST, target or self.target, deadline_s, progress)
-            return True
-
-        return run
-
-    def arrived(self, way: str) -> bytes:
-        return (self.target if way == "down" else self.shelf.directory / DIGEST).read_bytes()
-
-
-@pytest.fixture
-def bench(fast_tmp: Path) -> Bench:
-    return Bench(fast_tmp)
-
-
-class Outcome:
-    """What a call in another thread came to."""
-
-    value: Any = None
-    error: Exception | None = None
-
-
-@contextmanager
-def running(call: Callable[[], Any]) -> Iterator[Outcome]:
-    """Runs a call in a thread; at the end of the block it must be over."""
-    outcome = Outcome()
-
-    def run() -> None:
-        try:
-            outcome.value = call()
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            outcome.error = error
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield outcome
-    finally:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
-
-
-def drive(bench: Bench, until: Callable[[], bool], relay: Relay | None = None) -> Relay:
-    """Steps a relay until something holds."""
-    relay = relay or bench.relay()
-    deadline = bench.clock.perf() + PATIENCE_S
-    while not until():
-        assert bench.clock.perf() < deadline
-        pause(min(0.02, relay.step()))
-    return relay
-
-
-def settled(outcome: Outcome) -> Callable[[], bool]:
-    return lambda: outcome.value is not None or outcome.error is not None
-
-
-def ask(client: ControlClient) -> messages.Accepted:
-    return say(client, "x")
-
-
-def say(client: ControlClient, word: str) -> messages.Accepted:
-    return client.post("sessions/1/end", messages.EndRequest(reason=word), messages.Accepted, PATIENCE_S)
+from crosstrain.wire.mailbox import Answer, Answered, Control, Letter, Moving, Nothing, Upload
+from crosstrain.wire.sender import MailboxTransport, Sender
 
 
 def test_a_request_goes_through_and_its_answer_comes_back(bench: Bench) -> None:
@@ -401,32 +203,6 @@ def test_a_transfer_ends_at_the_sites_deadline_and_is_withdrawn(bench: Bench) ->
     assert not bench.target.exists()
 
 
-def test_a_blob_that_changed_in_the_mailbox_is_fetched_again(bench: Bench) -> None:
-    place = bench.mailbox.incoming / DIGEST
-    place.write_bytes(b"!" + DATA[1:])
-    with running(bench.move("down")) as outcome:
-        drive(bench, settled(outcome))
-    assert outcome.error is None
-    assert bench.target.read_bytes() == DATA
-    assert bench.shelf.moved
-
-
-def test_a_link_in_the_outgoing_directory_is_not_followed(bench: Bench) -> None:
-    secret = bench.directory / "secret"
-    secret.write_bytes(DATA)
-    (bench.mailbox.outgoing / DIGEST).symlink_to(secret)
-    box = bench.mailbox.box("north")
-    box.open()
-    box.write(Letter(number=1, patience_s=60, content=Upload(digest=DIGEST)))
-
-    def failed() -> bool:
-        answer = box.answer()
-        return answer is not None and answer.content.kind == "failed"
-
-    drive(bench, failed)
-    assert bench.shelf.moved == []
-
-
 def test_a_site_whose_relay_dies_in_the_middle_of_a_transfer_says_so(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -448,20 +224,6 @@ def test_a_site_whose_relay_dies_in_the_middle_of_a_transfer_says_so(
     assert letter is not None and (letter.number, letter.renewed) == (1, 1)
 
 
-def test_a_mailbox_that_is_away_for_a_while_is_waited_for(bench: Bench) -> None:
-    sender = Sender(bench.mailbox, "north", ManualClock())
-    hidden = bench.mailbox.directory.with_name("hidden")
-    bench.mailbox.directory.rename(hidden)
-    sender.send(Upload(digest=DIGEST), 60)
-    assert sender.answer() is None
-    assert "cannot be written" in sender.waits_for()
-    hidden.rename(bench.mailbox.directory)
-    assert sender.answer() is None
-    letter = bench.mailbox.box("north").letter()
-    assert letter is not None and letter.content == Upload(digest=DIGEST)
-    assert sender.waits_for().startswith("no relay was ever at")
-
-
 def test_the_newer_of_two_relays_serves(bench: Bench) -> None:
     clock = ManualClock()
     older, newer = bench.relay(clock), bench.relay(clock)
@@ -476,41 +238,52 @@ def test_the_newer_of_two_relays_serves(bench: Bench) -> None:
     newer.step()
 
 
-def test_what_nobody_wants_any_more_is_removed(bench: Bench) -> None:
-    clock = ManualClock()
-    relay = bench.relay(clock)
-    living, gone = bench.mailbox.box("living"), bench.mailbox.box("gone")
-    named, left = Digest("a" * 64), Digest("b" * 64)
-    for box in (living, gone):
-        box.open()
-        box.write(Letter(number=1, patience_s=60, content=Nothing()))
-    letter = gone.directory / "letter.json"
-    old = letter.stat().st_mtime - timeouts.SENDER_GONE_S - 60
-    os.utime(letter, (old, old))
-    living.write(Letter(number=2, patience_s=60, content=Upload(digest=named)))
-    (bench.mailbox.outgoing / named).write_bytes(b"x")
-    (bench.mailbox.incoming / left).write_bytes(b"x")
-    (bench.mailbox.incoming / f"{left}.part").write_bytes(b"x")
-    for _ in range(round(timeouts.BLOB_KEPT_S / CLEAN_EVERY_S)):
-        clock.advance(1000 * CLEAN_EVERY_S)
-        relay.step()
-    assert bench.mailbox.names() == ("living",)
-    assert {path.name for path, _ in bench.mailbox.blobs()} == {named, left, f"{left}.part"}
-    clock.advance(2000 * CLEAN_EVERY_S)
-    relay.step()
-    assert {path.name for path, _ in bench.mailbox.blobs()} == {named}
+def test_a_relay_that_was_stopped_writes_no_late_answer_over_that_of_the_newer(bench: Bench) -> None:
+    stopped = threading.Event()
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        if len(bench.requests) == 1:
+            stopped.wait(PATIENCE_S)
+        return httpx.Response(200, json={})
+
+    def answered(number: int) -> bool:
+        found = box.answer()
+        return found is not None and found.number == number and isinstance(found.content, Answered)
+
+    bench.answer = answer
+    box, content = bench.mailbox.box("north"), Control(method="GET", path="/v1/status")
+    box.open()
+    box.write(Letter(number=1, patience_s=60, content=content))
+    drive(bench, lambda: len(bench.requests) == 1)
+    (late,) = [thread for thread in threading.enumerate() if thread.name == "control north"]
+    newer = drive(bench, lambda: answered(1))
+    box.write(Letter(number=2, patience_s=60, content=content))
+    drive(bench, lambda: answered(2), newer)
+    stopped.set()
+    late.join(PATIENCE_S)
+    assert answered(2)
 
 
-def test_a_fault_of_the_file_system_is_waited_out(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    clock = ManualClock()
-    relay = bench.relay(clock)
-    hidden = bench.mailbox.senders.with_name("hidden")
-    bench.mailbox.senders.rename(hidden)
-    assert relay.step() == timeouts.LONGEST_LOOK_S
-    clock.advance(10_000)
-    assert relay.step() == timeouts.LONGEST_LOOK_S
-    assert len([record for record in caplog.records if "trying again" in record.message]) == 1
-    hidden.rename(bench.mailbox.senders)
-    clock.advance(10_000)
-    assert relay.step() < timeouts.LONGEST_LOOK_S + 0.1
-    assert bench.mailbox.pulse() is not None
+@pytest.mark.parametrize("content", [Control(method="GET", path="/v1/status"), Upload(digest=DIGEST)])
+def test_an_answer_that_was_lost_is_given_again_when_the_letter_is_renewed(
+    bench: Bench, content: Control | Upload
+) -> None:
+    bench.source().rename(bench.mailbox.outgoing / DIGEST)
+    box = bench.mailbox.box("north")
+    box.open()
+    letter = Letter(number=1, patience_s=60, content=content)
+    box.write(letter)
+
+    def answered() -> bool:
+        found = box.answer()
+        return found is not None and found.number == 1 and not isinstance(found.content, Moving)
+
+    relay = drive(bench, answered)
+    asked = len(bench.requests)
+    box.write(letter.model_copy(update={"renewed": 1}))  # its sender had not seen the answer yet
+    for _ in range(5):
+        pause(min(0.05, relay.step()))
+    assert answered() and len(bench.requests) == asked
+    box.put_answer(Answer(number=1, content=Moving()), "older")
+    box.write(letter.model_copy(update={"renewed": 2}))
+    drive(bench, answered, relay)

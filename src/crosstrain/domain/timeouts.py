@@ -77,6 +77,9 @@ SENDER_PULSE_S = 30.0
 """How often a site renews a request that it still waits for."""
 SENDER_GONE_S = 3600.0
 """Its files go when a site renewed nothing for an hour; a site that was only stopped makes them again."""
+FILE_LATE_S = 60.0
+"""A file of which a letter tells may show that much later on another node: NFS clients believe for so long that a name is not
+there (`acdirmax`)."""
 BLOB_KEPT_S = 600.0
 """A blob that no site asks for stays so long in the mailbox: sites that share it adopt a generation within minutes."""
 

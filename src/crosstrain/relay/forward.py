@@ -33,8 +33,9 @@ class Forwarder:
     def pass_on(self, control: Control, patience_s: float) -> Answered:
         """The coordinator's answer; of several addresses each is tried once."""
         while True:
-            answer = self._attempt(control, timeouts.attempt_s(patience_s, 0.0))
-            if not self.trouble:
+            answer, trouble = self._attempt(control, timeouts.attempt_s(patience_s, 0.0))
+            self.trouble = trouble
+            if not trouble:
                 self._addresses.answered()
                 return answer
             if self._addresses.turn():
@@ -43,7 +44,8 @@ class Forwarder:
     def close(self) -> None:
         self._addresses.close()
 
-    def _attempt(self, control: Control, limit_s: float) -> Answered:
+    def _attempt(self, control: Control, limit_s: float) -> tuple[Answered, str]:
+        """The answer, and why the attempt failed, empty if it did not."""
         try:
             response = self._addresses.http.request(
                 control.method,
@@ -53,12 +55,12 @@ class Forwarder:
                 timeout=httpx.Timeout(limit_s, connect=min(limit_s, timeouts.CONNECT_S)),
             )
         except httpx.HTTPError as error:
-            self.trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            return _unreachable(f"The relay does not reach {self._addresses}: {self.trouble}.")
-        self.trouble = trouble_of(response) if response.status_code in RETRIED_STATUS else ""
+            trouble = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return _unreachable(f"The relay does not reach {self._addresses}: {trouble}."), trouble
+        trouble = trouble_of(response) if response.status_code in RETRIED_STATUS else ""
         media_type = response.headers.get("content-type", "application/json")
         body = response.content.decode(errors="replace")
-        return Answered(status=response.status_code, media_type=media_type, body=body)
+        return Answered(status=response.status_code, media_type=media_type, body=body), trouble
 
 
 def _unreachable(detail: str) -> Answered:

@@ -12,7 +12,7 @@ from crosstrain.clock import pause
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import CrosstrainError, IntegrityError, Refused
 from crosstrain.wire.blobs import Blobs
-from crosstrain.wire.mailbox import Failed, Mailbox, Moved, Moving, open_own
+from crosstrain.wire.mailbox import Failed, Mailbox, Moved, Moving, await_file, open_own
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class Move:
     def _move(self, blobs: Blobs) -> int:
         if self._direction == "upload":
             path = self._mailbox.outgoing / self._digest
+            await_file(path, self._pause)
             os.close(open_own(path))
             blobs.upload(path, self._digest, FOREVER_S, self._progress)
         else:

@@ -11,6 +11,7 @@ import logging
 import threading
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from crosstrain.clock import Clock
 from crosstrain.domain import timeouts
@@ -18,7 +19,20 @@ from crosstrain.domain.ids import Digest
 from crosstrain.errors import Superseded
 from crosstrain.relay.forward import Forwarder
 from crosstrain.relay.moves import Direction, MakeBlobs, Move
-from crosstrain.wire.mailbox import Answer, Control, Download, Letter, Mailbox, Moving, Nothing, Pulse, Upload
+from crosstrain.wire.mailbox import (
+    Answer,
+    Answered,
+    Control,
+    Download,
+    Failed,
+    Letter,
+    Mailbox,
+    Moved,
+    Moving,
+    Nothing,
+    Pulse,
+    Upload,
+)
 
 log = logging.getLogger(__name__)
 
@@ -31,20 +45,23 @@ class _Known:
     """What the relay knows of one sender.
 
     Attributes:
-        number: of the newest letter that was taken up.
+        number, renewed: of the newest letter that was taken up.
         look_s: the pause before the next look.
         next_look: when that is, monotonic seconds.
         move: which transfer the letter waits for.
         told: what its newest answer says of it.
         told_at: when that was.
+        fault: what the file system said of its box last.
     """
 
     look_s: float = timeouts.FIRST_LOOK_S
     next_look: float = 0.0
     number: int = -1
+    renewed: int = 0
     move: Move | None = None
     told: object = None
     told_at: float = 0.0
+    fault: str = ""
     busy: threading.Event = field(default_factory=threading.Event)
 
 
@@ -100,7 +117,7 @@ class Relay:
             self._list()
         for name, known in self._known.items():
             if now >= known.next_look:
-                self._look(name, known, now)
+                self._look_or_say(name, known, now)
         self._drop_moves()
         if now >= self._clean_due:
             self._clean_due = now + CLEAN_EVERY_S
@@ -135,9 +152,20 @@ class Relay:
 
     # -- letters ----------------------------------------------------------------------------------------------------
 
+    def _look_or_say(self, name: str, known: _Known, now: float) -> None:
+        """Looks into one box; what is wrong with it holds up no other."""
+        try:
+            self._look(name, known, now)
+            known.fault = ""
+        except OSError as error:
+            known.next_look = now + timeouts.LONGEST_LOOK_S
+            if str(error) != known.fault:
+                log.warning("the box of %s: %s; trying again", name, error)
+            known.fault = str(error)
+
     def _look(self, name: str, known: _Known, now: float) -> None:
         letter = self._mailbox.box(name).letter()
-        if letter is not None and letter.number != known.number and not known.busy.is_set():
+        if letter is not None and not known.busy.is_set() and _is_news(known, letter):
             known.look_s = timeouts.FIRST_LOOK_S
             self._take_up(name, known, letter)
         else:
@@ -147,7 +175,7 @@ class Relay:
         known.next_look = now + known.look_s
 
     def _take_up(self, name: str, known: _Known, letter: Letter) -> None:
-        known.number, known.move, known.told = letter.number, None, None
+        known.number, known.renewed, known.move, known.told = letter.number, letter.renewed, None, None
         box = self._mailbox.box(name)
         answered = box.answer()
         done = answered is not None and answered.number == letter.number and not isinstance(answered.content, Moving)
@@ -170,12 +198,17 @@ class Relay:
 
     def _pass_on(self, name: str, known: _Known, letter: Letter, control: Control) -> None:
         try:
-            answer = Answer(number=letter.number, content=self._forwarder.pass_on(control, letter.patience_s))
-            self._mailbox.box(name).put_answer(answer, self._pulse.relay)
+            self._answer(name, letter.number, self._forwarder.pass_on(control, letter.patience_s))
         except OSError as error:
             log.error("the answer to %s cannot be written: %s", name, error)
         finally:
             known.busy.clear()
+
+    def _answer(self, name: str, number: int, content: Answered | Moving | Moved | Failed) -> None:
+        """Answers, unless a newer relay serves: one that was stopped meanwhile would write over the answer to a later letter."""
+        found = self._mailbox.pulse()
+        if found is None or found.relay == self._pulse.relay:
+            self._mailbox.box(name).put_answer(Answer(number=number, content=content), self._pulse.relay)
 
     # -- blobs ------------------------------------------------------------------------------------------------------
 
@@ -193,10 +226,10 @@ class Relay:
         assert known.move is not None
         state = known.move.state
         if not isinstance(state, Moving):
-            self._mailbox.box(name).put_answer(Answer(number=known.number, content=state), self._pulse.relay)
+            self._answer(name, known.number, state)
             known.move = None
         elif known.told != state and now - known.told_at >= timeouts.RELAY_PULSE_S:
-            self._mailbox.box(name).put_answer(Answer(number=known.number, content=state), self._pulse.relay)
+            self._answer(name, known.number, state)
             known.told, known.told_at = state, now
         known.look_s = min(known.look_s, timeouts.RELAY_PULSE_S / 4)
 
@@ -224,5 +257,17 @@ class Relay:
         for path, digest in self._mailbox.blobs():
             if digest in named or digest in moving:
                 self._wanted_at[digest] = now
-            elif now - self._wanted_at.setdefault(digest, now) > timeouts.BLOB_KEPT_S:
+            elif now - self._wanted_at.setdefault(digest, now) > timeouts.BLOB_KEPT_S and not self._grows(path):
                 path.unlink(missing_ok=True)
+
+    def _grows(self, path: Path) -> bool:
+        """Whether somebody writes the file: copying a large one into the mailbox takes longer than unwanted ones are kept."""
+        try:
+            return self._files_now - path.stat().st_mtime <= timeouts.BLOB_KEPT_S
+        except FileNotFoundError:
+            return False
+
+
+def _is_news(known: _Known, letter: Letter) -> bool:
+    """A new letter, or one that is renewed although it was answered: then the answer was lost."""
+    return letter.number != known.number or (known.move is None and letter.renewed != known.renewed)

@@ -14,17 +14,21 @@ one it never saw does not exist. Nothing is a path of the sender's choice, and n
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from crosstrain.domain import timeouts
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import EnvironmentFault, UsageError
+
+log = logging.getLogger(__name__)
 
 SCHEME = "mailbox:"
 FLOWER = "Flower"
@@ -213,10 +217,21 @@ class SenderBox:
         self._answer = directory / "answer.json"
 
     def open(self) -> None:
-        """Makes the box. Both files are there from the beginning, so that neither side remembers one as missing."""
+        """Makes the box. Both files are there from the beginning, so that neither side remembers one as missing.
+
+        Raises:
+            EnvironmentFault: it cannot be made.
+        """
         _make_private(self.directory)
-        if not self._answer.exists():
+        if self._answer.exists():
+            return
+        try:
             write_json(self._answer, Answer(number=0, content=Moving()), "opening")
+        except OSError as error:
+            raise EnvironmentFault(
+                f"The mailbox {self.directory.parent.parent} cannot be written: {error.strerror}.",
+                "free space there, or choose another directory",
+            ) from error
 
     def write(self, letter: Letter) -> None:
         """Puts a letter in; makes the box again if it was cleared away."""
@@ -274,6 +289,25 @@ def read_json(path: Path, model: type[Content]) -> Content | None:
         return model.model_validate_json(data)
     except ValidationError:
         return None
+
+
+def await_file(path: Path, wait: Callable[[float], bool]) -> bool:
+    """Waits for a file of which the other side told: a shared file system may show it later than the letter.
+
+    Args:
+        wait: sleeps that many seconds; returns True when nobody waits any more.
+
+    Returns:
+        Whether it is there.
+    """
+    waited, look = 0.0, timeouts.FIRST_LOOK_S
+    while not path.exists():
+        if waited >= timeouts.FILE_LATE_S or wait(look):
+            return False
+        waited, before, look = waited + look, waited, timeouts.look_again_s(look)
+        if before < timeouts.LONGEST_LOOK_S <= waited:
+            log.warning("%s does not show on this node yet; waiting up to %.0f s", path, timeouts.FILE_LATE_S)
+    return True
 
 
 def open_own(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -29,6 +30,7 @@ from crosstrain.wire.mailbox import (
     Nothing,
     Pulse,
     Upload,
+    await_file,
 )
 
 log = logging.getLogger(__name__)
@@ -182,24 +184,35 @@ class MailboxBlobs:
             Unreachable: not done before the deadline; says what is known of the relay.
         """
         place = self._mailbox.outgoing / digest
-        _put(path, place)
-        self._carry(Upload(digest=digest), deadline_s, progress, "upload")
-        place.unlink(missing_ok=True)
+        try:
+            self._offer(path, place, digest, deadline_s, progress)
+        except IntegrityError as error:
+            log.warning("%s Putting it into the mailbox again.", error.message)
+            self._offer(path, place, digest, deadline_s, progress)
+        with contextlib.suppress(OSError):  # the relay removes it later
+            place.unlink()
 
     def download(self, digest: Digest, target: Path, deadline_s: float, progress: Progress) -> None:
         """Puts the blob at `target`, complete or not at all. Raises as `upload` does."""
+        place = self._mailbox.incoming / digest
         for _attempt in ("as it lies in the mailbox", "fetched again"):
             self._carry(Download(digest=digest), deadline_s, progress, "download")
-            if _take(self._mailbox.incoming / digest, target, digest):
+            shows = await_file(place, self._wait)
+            if shows and _take(place, target, digest):
                 self._sender.send(Nothing(), 0)
                 return
+        found = "has another digest in the mailbox" if shows else "does not show in the mailbox on this node"
         raise IntegrityError(
-            f"Blob {digest[:12]} has another digest in the mailbox, also after it was fetched again.",
-            "the shared file system loses bytes; ask its operators",
+            f"Blob {digest[:12]} {found}, also after it was fetched again.",
+            "the shared file system loses files or bytes; ask its operators",
         )
 
     def close(self) -> None:
         self._sender.close()
+
+    def _offer(self, path: Path, place: Path, digest: Digest, deadline_s: float, progress: Progress) -> None:
+        _put(path, place)
+        self._carry(Upload(digest=digest), deadline_s, progress, "upload")
 
     def _carry(self, content: Upload | Download, deadline_s: float, progress: Progress, what: str) -> None:
         started, look = self._clock.perf(), timeouts.FIRST_LOOK_S
@@ -248,7 +261,7 @@ def _put(path: Path, place: Path) -> None:
             part.chmod(0o600)
         part.replace(place)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        _discard(part)
         raise EnvironmentFault(
             f"{path} cannot be put into the mailbox {place.parent.parent}: {error.strerror}.",
             "free space there, or choose another directory",
@@ -258,25 +271,30 @@ def _put(path: Path, place: Path) -> None:
 def _take(place: Path, target: Path, digest: Digest) -> bool:
     """Makes the blob the site's own; False if it is not there any more or has changed."""
     part = target.with_name(f"{target.name}.part")
-    part.unlink(missing_ok=True)
     try:
+        part.unlink(missing_ok=True)
         try:
             os.link(place, part)
         except FileNotFoundError:
             return False
         except OSError:
             shutil.copyfile(place, part)
+        with part.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        if found != digest:
+            part.unlink()
+            place.unlink(missing_ok=True)
+            return False
+        part.replace(target)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        _discard(part)
         raise EnvironmentFault(
             f"{target} cannot be written: {error.strerror}.", "free space, or set another `site.dir`"
         ) from error
-    with part.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
-    if found != digest:
-        part.unlink()
-        place.unlink(missing_ok=True)
-        return False
-    part.replace(target)
     return True
+
+
+def _discard(part: Path) -> None:
+    with contextlib.suppress(OSError):  # of a file system that refuses this too, the first refusal is told
+        part.unlink()
