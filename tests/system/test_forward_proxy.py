@@ -82,25 +82,38 @@ def test_a_site_trains_through_tinyproxy(served: Run, monkeypatch: pytest.Monkey
     assert "/v1/blobs/" in log
 
 
+def moved_both_ways(run: Run, directory: Path, size: int, host: str = NAME) -> bool:
+    """Whether a blob of so many bytes comes to the coordinator and back as it was."""
+    data = random.Random(5).randbytes(size)
+    digest = Digest(hashlib.sha256(data).hexdigest())
+    source, target = directory / "source", directory / "target"
+    source.write_bytes(data)
+    url = f"http://{host}:{run.files.config.coordinator.port}"
+    client = BlobClient(url, SystemClock(), random.Random(1).random, pause)
+    try:
+        client.upload(source, digest, PATIENCE_S, lambda *_: None)
+        client.download(digest, target, PATIENCE_S, lambda *_: None)
+    finally:
+        client.close()
+    return target.read_bytes() == data
+
+
 def test_a_blob_larger_than_any_body_or_connection_passes_both_ways(
     served: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = random.Random(5).randbytes(16 << 20)
-    digest = Digest(hashlib.sha256(data).hexdigest())
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.write_bytes(data)
-    url = f"http://{NAME}:{served.files.config.coordinator.port}"
     with squid(*CUTS, *SLOW) as proxy:
         use_proxy(monkeypatch, proxy)
-        client = BlobClient(url, SystemClock(), random.Random(1).random, pause)
-        try:
-            client.upload(source, digest, PATIENCE_S, lambda *_: None)
-            client.download(digest, target, PATIENCE_S, lambda *_: None)
-        finally:
-            client.close()
+        assert moved_both_ways(served, tmp_path, 16 << 20)
         log = proxy.access_log
-    assert target.read_bytes() == data
     assert "/413 " in log, "no body was refused: the cap did not act"
+
+
+def test_a_blob_of_several_parts_passes_a_proxy_that_closes_every_connection_without_saying_so(
+    served: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tinyproxy() as proxy:
+        use_proxy(monkeypatch, proxy)
+        assert moved_both_ways(served, tmp_path, 12 << 20, "127.0.0.1")
 
 
 def test_nothing_was_lost_on_any_of_these_ways(served: Run) -> None:

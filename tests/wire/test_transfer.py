@@ -266,6 +266,18 @@ def test_transfer_that_stands_still_says_why_once(bench: Bench, caplog: pytest.L
     assert record.getMessage().startswith("the download stands still, trying again: ")
 
 
+def test_upload_of_which_nothing_arrives_says_why_once_and_pauses_longer_and_longer(
+    empty: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though the coordinator answers each time that it is asked what it holds."""
+    empty.line.cut_request = lambda request: 0 if request.method == "PUT" else None
+    with caplog.at_level("INFO", "crosstrain.wire.patience"), pytest.raises(Unreachable):
+        empty.upload()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the upload stands still, trying again: ")
+    assert len(empty.line.of("PUT")) <= 12
+
+
 def test_transfer_goes_on_when_the_coordinator_is_back(bench: Bench) -> None:
     answers = iter([Response(status_code=502), None, Response(status_code=507)])
     bench.line.instead = lambda _request: next(answers, None)

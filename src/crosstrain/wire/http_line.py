@@ -28,6 +28,9 @@ from crosstrain.wire.line import Answer, Line, LineBrokenError, Sink, Slice
 
 BUFFER_BYTES = 1 << 19
 SEND_BYTES = 4 << 20
+LOST_BEFORE_CLOSING = 2
+"""Connections in a row that gave one answer and not another: the way closes each after its answer and does not say so, as
+tinyproxy does. A server that was started again loses a line one."""
 LARGEST_ANSWER = 1 << 20
 """Bytes of a body that no sink takes; those of the coordinator are small."""
 
@@ -58,22 +61,32 @@ class HttpLine:
         self._proxy = proxy_for(self._url)
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._open: http.client.HTTPConnection | None = None
+        self._lost = 0
+        """Connections in a row that broke at their second request or a later one."""
 
     def request(
         self, method: str, path: str, headers: Mapping[str, str], body: Slice | None, sink: Sink | None
     ) -> Answer:
+        again = self._open is not None
         try:
             connection = self._connected()
             connection.putrequest(method, self._target(path), skip_accept_encoding=True)
             length = {} if body is None else {"Content-Length": str(body.length)}
-            for name, value in {**self._standing, **headers, **length}.items():
+            closing = {"Connection": "close"} if self._closes else {}
+            for name, value in {**self._standing, **headers, **length, **closing}.items():
                 connection.putheader(name, value)
             connection.endheaders()
             if body is not None:
                 self._send(connection, body)
-            return self._receive(connection, sink)
+            answer = self._receive(connection, sink)
+            if again:
+                self._lost = 0
+            elif self._closes:
+                self.close()
+            return answer
         except (OSError, http.client.HTTPException) as error:
             self.close()
+            self._lost += again
             raise LineBrokenError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
         except BaseException:
             self.close()  # in the middle of something
@@ -86,6 +99,11 @@ class HttpLine:
                 with contextlib.suppress(OSError):
                     connection.sock.shutdown(socket.SHUT_RDWR)
             connection.close()
+
+    @property
+    def _closes(self) -> bool:
+        """Whether every request gets a connection of its own."""
+        return self._lost >= LOST_BEFORE_CLOSING
 
     # -- the connection -----------------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class Patience:
             OutOfReachError: nothing arrives there.
             Unreachable: not done before the deadline, or the process is to stop.
         """
-        pause = FIRST_RETRY_S
+        pause, stuck = FIRST_RETRY_S, moved()
         while (task := next_task()) is not None:
             if self._tried and self._left() <= 0:
                 raise self._over(self._trouble or "it was under way")
@@ -98,14 +98,17 @@ class Patience:
                 self._trouble = str(error)
                 if self._reach is not None:
                     self._reach.failed(moved(), self._trouble)
-                if moved() == before:
+                if moved() == stuck:
                     self._tell()
+                stuck = moved()
                 if self._turns.failed(at):
                     self._rest(FIRST_RETRY_S if moved() > before else pause)
                     pause = min(LONGEST_RETRY_S, 2 * pause)
             else:
                 self._turns.answered()
-                self._trouble, self._told, pause = "", "", FIRST_RETRY_S
+                self._trouble = ""
+                if moved() > before:  # an answer without bytes, to what is held for example, is no progress
+                    self._told, pause = "", FIRST_RETRY_S
             look()
 
     def end(self) -> None:

@@ -46,6 +46,11 @@ class Upload(Move):
         self._finishing = self._shares.complete
         self.whole = held.whole
 
+    @property
+    def arrived(self) -> int:
+        """Those that the coordinator said it holds: what left here may be lost."""
+        return self._shares.held.length
+
     def next_task(self) -> Task | None:
         with self._lock:
             if self._stopped:
