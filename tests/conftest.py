@@ -6,6 +6,8 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,10 +69,15 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[s3_server.Server]:
-    """The session's S3-compatible server, started for the first test that needs one."""
-    with s3_server.serve() as server:
-        yield server
+def s3_servers() -> Iterator[Callable[[str], s3_server.Server]]:
+    """The session's S3-compatible servers by their kinds, each started for the first test that needs it."""
+    with ExitStack() as running:
+        yield cache(lambda kind: running.enter_context(s3_server.serve(kind)))
+
+
+@pytest.fixture
+def s3(request: pytest.FixtureRequest, s3_servers: Callable[[str], s3_server.Server]) -> s3_server.Server:
+    return s3_servers(getattr(request, "param", s3_server.CHOSEN))
 
 
 @pytest.fixture(params=KINDS)

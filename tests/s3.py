@@ -1,8 +1,12 @@
-"""A real S3-compatible server on loopback: moto's, as a process of its own, spoken to by HTTP like any other."""
+"""S3-compatible servers on loopback, as processes of their own: moto's, and Ceph's where it is installed.
+
+Tests run on moto's, and those that are `on_every_server` on both. With `CROSSTRAIN_TEST_S3=ceph` all run on Ceph's.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests import ceph
 
 from crosstrain.batch.command import spawn
 from crosstrain.clock import SystemClock, pause
@@ -44,25 +49,41 @@ class Server:
 
 
 @contextmanager
-def serve() -> Iterator[Server]:
+def serve(kind: str) -> Iterator[Server]:
     """Runs a server; skips the test where it or boto3 is not installed."""
-    for module in ("boto3", "moto", "flask", "flask_cors"):
+    for module in ("boto3", *MODULES[kind]):
         if find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    with tempfile.TemporaryDirectory(prefix="ct-s3-") as directory, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         for name, value in (CREDENTIALS | SETTINGS).items():
             patch.setenv(name, value)
+        with SERVERS[kind]() as url:
+            S3Bucket(Place(BUCKET, "", url, "us-east-1"))._client.create_bucket(Bucket=BUCKET)
+            yield Server(url)
+
+
+@contextmanager
+def _moto() -> Iterator[str]:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory(prefix="ct-s3-") as directory:
         argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
         child = spawn(argv, log=Path(directory) / "log", cwd=Path(directory))
         try:
             _wait(url, Path(directory) / "log")
-            S3Bucket(Place(BUCKET, "", url, "us-east-1"))._client.create_bucket(Bucket=BUCKET)
-            yield Server(url)
+            yield url
         finally:
             child.kill_group()
             child.wait(10)
+
+
+@contextmanager
+def _ceph() -> Iterator[str]:
+    if absent := ceph.missing():
+        pytest.skip(f"Ceph is not installed: there is no {', '.join(absent)}")
+    with ceph.serve() as cluster:
+        cluster.add_user(CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"])
+        yield cluster.url
 
 
 def _wait(url: str, log: Path) -> None:
@@ -75,3 +96,9 @@ def _wait(url: str, log: Path) -> None:
             pass
         assert SystemClock().perf() < end, log.read_text()
         pause(0.05)
+
+
+SERVERS = {"moto": _moto, "ceph": _ceph}
+MODULES = {"moto": ("moto", "flask", "flask_cors"), "ceph": ()}
+CHOSEN = os.environ.get("CROSSTRAIN_TEST_S3", "moto")
+on_every_server = pytest.mark.parametrize("s3", sorted({CHOSEN, "ceph"}), indirect=True)

@@ -19,7 +19,7 @@ from crosstrain.domain.ids import Digest
 from crosstrain.domain.parts import PartsLeft
 from crosstrain.storage.s3_object_store import S3ObjectStore
 
-KEPT_BACK = frozenset({"connection", "content-length", "date", "expect", "host", "server", "transfer-encoding"})
+KEPT_BACK = frozenset({"connection", "content-length", "date", "expect", "server", "transfer-encoding"})
 """Headers that are each connection's own."""
 
 
@@ -29,18 +29,23 @@ class Front:
     Attributes:
         line: sees them first.
         url: its address.
+        known: addresses were signed for it, and the store is to hear the name by which it was called.
     """
 
     def __init__(self, store: str) -> None:
-        self._store = httpx.AsyncClient(base_url=store)
+        # No connection outlives its request: nobody would close it.
+        self._store = httpx.AsyncClient(base_url=store, limits=httpx.Limits(max_keepalive_connections=0))
         self.line = Spoiled(self)
-        self.url = ""
+        self.url, self.known = "", False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = Request(scope, receive)
         body = await incoming.body()
         path = f"{scope['raw_path'].decode()}?{incoming.url.query}"
-        found = await self._store.request(incoming.method, path, content=body, headers=_passed(incoming.headers))
+        passed = _passed(incoming.headers)
+        if not self.known:
+            del passed["host"]
+        found = await self._store.request(incoming.method, path, content=body, headers=passed)
         headers = _passed(found.headers)
         if incoming.method == "HEAD":
             headers["content-length"] = found.headers["content-length"]

@@ -26,6 +26,8 @@ NAME = sha256(DATA)
 TOTAL = len(DATA)
 HTTP = httpx.Client()
 
+pytestmark = s3_server.on_every_server
+
 
 @pytest.fixture
 def place(s3: s3_server.Server) -> Place:

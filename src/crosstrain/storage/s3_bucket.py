@@ -24,8 +24,8 @@ SIGNED_S = 12 * 3600
 """How long a signed address is good; a transfer that takes longer asks for another."""
 COPY_BYTES = 64 << 20
 """Objects larger than this are copied within the service in pieces of this size, several at once."""
-GONE = frozenset({"NoSuchUpload", "InvalidPart", "InvalidPartOrder"})
-"""What a service says of a multipart upload that somebody else ended or changed."""
+GONE = frozenset({"NoSuchUpload", "NoSuchKey", "InvalidPart", "InvalidPartOrder"})
+"""What a service says of a multipart upload that somebody else ended or changed; Ceph calls one that is over a key."""
 
 
 @dataclass(frozen=True, slots=True)
