@@ -76,16 +76,27 @@ def test_a_site_that_waits_says_what_for(bench: Bench) -> None:
     assert bench.requests == []
 
 
-def test_a_coordinator_that_the_relay_does_not_reach_is_the_reason_that_the_site_gives(bench: Bench) -> None:
+def test_a_coordinator_that_the_relay_does_not_reach_is_the_reason_that_site_and_relay_give(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("connection refused", request=request)
 
-    bench.answer = refuse
-    client = bench.control()
-    with running(lambda: client.get("status", messages.Accepted, 0.0)) as outcome:
-        drive(bench, settled(outcome))
-    assert isinstance(outcome.error, Unreachable)
-    assert "The relay does not reach http://coordinator: ConnectError: connection refused" in outcome.error.message
+    caplog.set_level("INFO", "crosstrain.relay.forward")
+    well, bench.answer = bench.answer, refuse
+    client, relay = bench.control(), bench.relay()
+    for _ in range(2):
+        with running(lambda: client.get("status", messages.Accepted, 0.0)) as outcome:
+            drive(bench, settled(outcome), relay)
+        assert isinstance(outcome.error, Unreachable)
+        assert "The relay does not reach http://coordinator: ConnectError: connection refused" in outcome.error.message
+    bench.answer = well
+    with running(lambda: ask(client)) as outcome:
+        drive(bench, settled(outcome), relay)
+    assert [record.message for record in caplog.records if record.name == "crosstrain.relay.forward"] == [
+        "no answer from http://coordinator: ConnectError: connection refused",
+        "http://coordinator answers again",
+    ]
 
 
 def test_a_relay_that_comes_later_answers_what_lies_there(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import httpx
@@ -11,6 +12,8 @@ from crosstrain.wire.addresses import Addresses
 from crosstrain.wire.client import RETRIED_STATUS, trouble_of
 from crosstrain.wire.mailbox import Answered, Control
 from crosstrain.wire.messages import Problem
+
+log = logging.getLogger(__name__)
 
 
 class Forwarder:
@@ -34,12 +37,20 @@ class Forwarder:
         """The coordinator's answer; of several addresses each is tried once."""
         while True:
             answer, trouble = self._attempt(control, timeouts.attempt_s(patience_s, 0.0))
-            self.trouble = trouble
+            self._note(trouble)
             if not trouble:
                 self._addresses.answered()
                 return answer
             if self._addresses.turn():
                 return answer
+
+    def _note(self, trouble: str) -> None:
+        """Keeps in mind why an attempt failed, and says in the log what is new."""
+        before, self.trouble = self.trouble, trouble
+        if trouble and trouble != before:
+            log.warning("no answer from %s: %s", str(self).rpartition("@")[2], trouble)
+        elif before and not trouble:
+            log.info("%s answers again", str(self).rpartition("@")[2])
 
     def close(self) -> None:
         self._addresses.close()
