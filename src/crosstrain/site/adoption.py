@@ -12,6 +12,9 @@ from crosstrain.storage.byte_planes import PackedFile
 from crosstrain.storage.durable import require_space
 from crosstrain.wire.blobs import Blobs, Progress
 
+MISSING = "missing-blob"
+"""Kind of refusal of a blob that the coordinator does not have, or has no more."""
+
 
 def fetch(
     blobs: Blobs, spool: Spool, weights: Digest, packed: Digest | None, deadline_s: float, progress: Progress

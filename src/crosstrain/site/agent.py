@@ -16,8 +16,8 @@ from typing import Any
 from crosstrain.domain import timeouts
 from crosstrain.domain.ids import Digest, Generation, SessionId, Token
 from crosstrain.domain.site import Phase
-from crosstrain.errors import CrosstrainError, Diverged, IntegrityError
-from crosstrain.site.adoption import fetch
+from crosstrain.errors import CrosstrainError, Diverged, IntegrityError, Refused
+from crosstrain.site.adoption import MISSING, fetch
 from crosstrain.site.courier import Courier
 from crosstrain.site.inner_phase import InnerPhase
 from crosstrain.site.machine import Machine, Parts, Pause, Stage
@@ -46,6 +46,7 @@ class Agent:
         self._phase = _phases(parts, self._machine, self._ask)
         self._holds: Generation | None = None
         self._base: Digest | None = None
+        self._missed: str | None = None
         self._failures = 0
         self._contributed = 0
         self.parting = "it failed"
@@ -210,7 +211,12 @@ class Agent:
         weights = Digest(reply.weights)
         packed = None if reply.packed is None else Digest(reply.packed)
         shows, known = self._p.shows(Phase.ADOPTING), self._p.spool.base(weights).exists()
-        path = fetch(self._p.blobs, self._p.spool, weights, packed, self._p.api.deadline_s, shows)
+        try:
+            path = fetch(self._p.blobs, self._p.spool, weights, packed, self._p.api.deadline_s, shows)
+        except Refused as error:
+            if error.kind != MISSING:
+                raise
+            return self._ask_what_is_current(reply, error)
         if not known:
             self._p.spool.drop_other_bases(weights)
         done = partial(self._adopted, Generation(reply.generation), weights)
@@ -218,6 +224,15 @@ class Agent:
             self._p.spool.newest_checkpoint() is None
         )  # there was none yet, or what it held is not to be gone on with
         return self._machine.command("load", done, path=str(path), generation=reply.generation, fresh=fresh)
+
+    def _ask_what_is_current(self, reply: messages.NextReply, error: Refused) -> Pause:
+        """A generation that took long to fetch may have been removed meanwhile, for newer ones. If there is none, whoever runs the
+        coordinator has to put its blob back, and time passes."""
+        if self._missed != reply.weights:
+            self._missed = reply.weights
+            log.warning("generation %s cannot be fetched: %s Asking what is current.", reply.generation, error.message)
+        self._p.board.show(Phase.WAITING, detail=error.message)
+        return Pause(reply.poll_ms / 1000)
 
     def _adopted(self, generation: Generation, weights: Digest, _value: dict[str, Any]) -> Pause:
         self._holds, self._base = generation, weights

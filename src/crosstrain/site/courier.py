@@ -7,6 +7,7 @@ It runs on its own connections. What it finds out it leaves for the agent, which
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,12 +17,14 @@ from pathlib import Path
 from crosstrain.domain.contribution import OF_CONTENT
 from crosstrain.domain.ids import Digest, Generation, SessionId, Token
 from crosstrain.errors import Refused
-from crosstrain.site.adoption import fetch
+from crosstrain.site.adoption import MISSING, fetch
 from crosstrain.site.heartbeat import Board
 from crosstrain.site.spool import Fate, Pending, Spool
 from crosstrain.wire import messages
 from crosstrain.wire.blobs import Blobs, Progress
 from crosstrain.wire.site_api import SiteApi
+
+log = logging.getLogger(__name__)
 
 LONGEST_REASON = 500
 """Characters of a reason that is sent along."""
@@ -118,6 +121,7 @@ class Courier:
         self._board = board
         self._spool = spool
         self._errand = 0
+        self._missed: Digest | None = None
         self._news: deque[tuple[int, Answered | Arrived | Exception]] = deque()
         self.under_way = False
 
@@ -184,12 +188,25 @@ class Courier:
                 if error.kind != DROPPED:
                     raise
                 return Answered("refused", error.message)
-            if reply.work == "adopt":
-                break
+            if reply.work == "adopt" and (arrived := self._arrive(reply)) is not None:
+                return arrived
             if self._beside.wait(reply.poll_ms / 1000) or errand != self._errand or not self.under_way:
                 return None
+
+    def _arrive(self, reply: messages.NextReply) -> Arrived | None:
+        """Fetches the generation; None if it was removed meanwhile, for newer ones."""
         assert reply.generation is not None and reply.weights is not None and reply.global_step is not None
         weights, deadline_s = Digest(reply.weights), self._beside.api.deadline_s
         packed = None if reply.packed is None else Digest(reply.packed)
-        fetch(self._beside.blobs, self._spool, weights, packed, deadline_s, lambda _done, _total: None)
+        try:
+            fetch(self._beside.blobs, self._spool, weights, packed, deadline_s, lambda _done, _total: None)
+        except Refused as error:
+            if error.kind != MISSING:
+                raise
+            if self._missed != weights:
+                self._missed = weights
+                log.warning(
+                    "generation %s cannot be fetched: %s Asking what is current.", reply.generation, error.message
+                )
+            return None
         return Arrived(Generation(reply.generation), weights, reply.global_step, reply.measure)
