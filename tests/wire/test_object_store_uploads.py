@@ -209,6 +209,17 @@ def test_store_that_refuses_every_address_is_passed_by(bench: Bench) -> None:
     assert (len(bench.puts), bench.through, bench.stored) == (3, len(DATA), DATA)
 
 
+def test_store_that_loses_what_it_took_is_passed_by(bench: Bench) -> None:
+    def lose_parts(request: Request) -> None:
+        if request.path.endswith("/complete"):
+            for upload in bench.bucket.uploads(s3_incoming.key_of(DIGEST)):
+                bench.bucket.abort(upload)
+
+    bench.line.instead = lose_parts
+    bench.upload()
+    assert (len(bench.puts), bench.through, bench.stored) == (3 * PARTS, len(DATA), DATA)
+
+
 def test_upload_that_began_through_the_coordinator_goes_on_there(bench: Bench) -> None:
     bench.world.objects.receive(DIGEST, 0, [DATA[:1000]], len(DATA))
     bench.upload()

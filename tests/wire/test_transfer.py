@@ -2,105 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response
-from tests.fakes import ManualClock, World, build_world, sha256
-from tests.http_serving import Request, Spoiled, serving
+from tests.fakes import sha256
+from tests.http_serving import Request
+from tests.wire.bench import DATA, DIGEST, PART, Bench
 
 from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
-from crosstrain.errors import IntegrityError, Refused, Unreachable
+from crosstrain.errors import IntegrityError, Refused
 from crosstrain.partial_file import PartialFile
 from crosstrain.wire import shares
 from crosstrain.wire.crew import Crew, InTurn, Threads
-from crosstrain.wire.transfer import BlobClient
-
-DATA = bytes(range(251)) * 8
-DIGEST = sha256(DATA)
-PART = 900
-
-
-class Bench:
-    """A coordinator, a line to it that a test can spoil, and a client."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.world: World = build_world(directory)
-        self.clock = ManualClock()
-        self.line = Spoiled(self.world.app)
-        self.target = directory / "blob"
-        self.seen: list[tuple[int, int]] = []
-        self.url = ""
-
-    def client(self, crew: Crew | None = None) -> BlobClient:
-        return BlobClient(self.url, self.clock, lambda: 0.5, self.clock.wait, crew=crew or InTurn())
-
-    def progress(self, done: int, total: int) -> None:
-        self.seen.append((done, total))
-
-    def download(self, deadline_s: float = 100.0, crew: Crew | None = None) -> None:
-        self.client(crew).download(DIGEST, self.target, deadline_s, self.progress)
-
-    def upload(
-        self, data: bytes = DATA, digest: Digest = DIGEST, deadline_s: float = 100.0, crew: Crew | None = None
-    ) -> None:
-        path = self.directory / "source"
-        path.write_bytes(data)
-        self.client(crew).upload(path, digest, deadline_s, self.progress)
-
-    def begun(self, data: bytes, *spans: tuple[int, int]) -> None:
-        """A download that was interrupted with these bytes there."""
-        with PartialFile(self.target, DIGEST, len(DATA)) as part:
-            for start, stop in spans:
-                part.write(start, data[start:stop])
-
-    @property
-    def leftovers(self) -> list[str]:
-        return sorted(path.name for path in self.directory.glob("blob*"))
-
-    @property
-    def ranges(self) -> list[str]:
-        return [request.headers["range"] for request in self.line.of("GET")]
-
-    @property
-    def puts(self) -> list[int]:
-        """Offsets of the parts that were sent."""
-        return [int(request.query.partition("offset=")[2].partition("&")[0]) for request in self.line.of("PUT")]
-
-    @property
-    def stored(self) -> bytes:
-        return self.world.objects.path(DIGEST).read_bytes()
-
-    def reset(self) -> None:
-        for path in self.directory.glob("blob*"):
-            path.unlink()
-        self.world.objects.delete(DIGEST)
-        self.line.reset()
-        self.seen.clear()
-
-
-@pytest.fixture
-def bench(fast_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """Parts of 900 bytes, so that small blobs have several."""
-    monkeypatch.setattr("crosstrain.wire.transfer.PART_BYTES", PART)
-    monkeypatch.setattr("crosstrain.wire.transfer.LEAST_BYTES", 100)
-    made = Bench(fast_tmp)
-    made.world.put(DATA)
-    with serving(made.line) as made.url:
-        yield made
-    made.world.database.close()
-
-
-@pytest.fixture
-def empty(bench: Bench) -> Bench:
-    """The coordinator holds nothing."""
-    bench.reset()
-    return bench
 
 
 @pytest.mark.parametrize("crew", [InTurn(), Threads()])
@@ -240,57 +157,6 @@ def test_download_of_a_blob_that_is_not_there_is_refused_at_once(bench: Bench) -
     assert len(bench.line.requests) == 1
 
 
-def test_download_lines_that_break_at_once_are_waited_out_and_end_at_the_deadline(bench: Bench) -> None:
-    bench.line.cut_answer = lambda request: 0 if request.path.count("/") == 3 else None
-    with pytest.raises(Unreachable, match=r"not done within 60 s .IncompleteRead"):
-        bench.download(60.0)
-    assert len(bench.line.requests) < 20
-
-
-@pytest.mark.parametrize("crew", [InTurn(), Threads()])
-def test_transfer_while_the_coordinator_is_away_waits_until_the_deadline(bench: Bench, crew: Crew) -> None:
-    bench.line.instead = lambda _request: Response(status_code=503)
-    started = bench.clock.perf()
-    with pytest.raises(Unreachable, match=r"not done within 60 s .HTTP 503"):
-        bench.download(60.0, crew)
-    with pytest.raises(Unreachable, match="upload was not done"):
-        bench.upload(deadline_s=60.0, crew=crew)
-    assert bench.clock.perf() - started == pytest.approx(120.0, abs=0.1)
-
-
-def test_transfer_that_stands_still_says_why_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    bench.line.instead = lambda _request: Response(status_code=503)
-    with caplog.at_level("INFO", "crosstrain.wire.patience"), pytest.raises(Unreachable):
-        bench.download()
-    (record,) = caplog.records
-    assert record.getMessage().startswith("the download stands still, trying again: ")
-
-
-def test_upload_of_which_nothing_arrives_says_why_once_and_pauses_longer_and_longer(
-    empty: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Though the coordinator answers each time that it is asked what it holds."""
-    empty.line.cut_request = lambda request: 0 if request.method == "PUT" else None
-    with caplog.at_level("INFO", "crosstrain.wire.patience"), pytest.raises(Unreachable):
-        empty.upload()
-    (record,) = caplog.records
-    assert record.getMessage().startswith("the upload stands still, trying again: ")
-    assert len(empty.line.of("PUT")) <= 12
-
-
-def test_transfer_goes_on_when_the_coordinator_is_back(bench: Bench) -> None:
-    answers = iter([Response(status_code=502), None, Response(status_code=507)])
-    bench.line.instead = lambda _request: next(answers, None)
-    bench.download()
-    assert bench.target.read_bytes() == DATA
-
-
-def test_transfer_to_nobody_says_so(bench: Bench) -> None:
-    client = BlobClient("http://127.0.0.1:1", bench.clock, lambda: 0.5, bench.clock.wait)
-    with pytest.raises(Unreachable, match="ConnectionRefusedError"):
-        client.download(DIGEST, bench.target, 5.0, bench.progress)
-
-
 @pytest.mark.parametrize("crew", [InTurn(), Threads()])
 def test_transfer_whose_progress_report_fails_ends_with_that(bench: Bench, crew: Crew) -> None:
     def fail(_done: int, _total: int) -> None:
@@ -370,6 +236,17 @@ def test_upload_whose_parts_vanished_at_the_coordinator_is_sent_again(empty: Ben
     empty.line.instead = lose_parts
     empty.upload()
     assert empty.stored == DATA
+
+
+def test_upload_whose_parts_vanish_every_time_is_given_up(empty: Bench) -> None:
+    def lose_parts(request: Request) -> None:
+        if request.method == "PUT":
+            empty.world.objects.delete(DIGEST)
+
+    empty.line.instead = lose_parts
+    with pytest.raises(Refused, match="was sent 5 times"):
+        empty.upload()
+    assert len(empty.puts) <= 5 * 3
 
 
 def test_upload_onto_bytes_that_are_damaged_at_the_coordinator_starts_anew(empty: Bench) -> None:

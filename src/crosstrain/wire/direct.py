@@ -43,12 +43,7 @@ class DirectUpload(Move):
         super().__init__(digest, FixedShares(total, spans), size, progress)
         self._path, self._beyond = path, beyond
         self._targets = {span: target_of(part.address) for span, part in zip(spans, parts, strict=True)}
-        self._before = self._shares.held.length
         self._under_way: dict[Span, int] = {}
-
-    @property
-    def arrived(self) -> int:
-        return self._shares.held.length - self._before
 
     def look(self) -> None:
         """Tells what arrived and what is under way, so that slow lines are seen to move; what is cut is taken back."""

@@ -19,13 +19,14 @@ class Move(ABC):
 
     Attributes:
         what: download or upload.
-        moved: bytes that went over the lines.
+        moved: bytes that went over the lines, wanted or not.
     """
 
     what = ""
 
     def __init__(self, digest: Digest, shares: Shares, size: PartSize, progress: Progress) -> None:
         self._digest, self._shares, self._size, self._progress = digest, shares, size, progress
+        self._before = shares.held.length
         self._lock = threading.RLock()
         self._stopped = False
         self.moved = 0
@@ -40,8 +41,9 @@ class Move(ABC):
 
     @property
     def arrived(self) -> int:
-        """Bytes that this transfer brought where they belong, as far as is known."""
-        return self.moved
+        """Bytes that this transfer brought where they belong, as far as is known. What was sent and refused, or came a second
+        time, is none of them: it would pass for progress, and be repeated without pauses."""
+        return self._shares.held.length - self._before
 
     def stop(self) -> None:
         """No more requests."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from collections.abc import Callable, Sequence
 
 from crosstrain.clock import Clock
@@ -64,8 +65,14 @@ class Patience:
         self._deadline_s, self._what = deadline_s, what
         self._started = clock.perf()
         self._tried = self._ended = False
-        self._trouble = self._told = ""
+        self._trouble = ""
+        self._told: set[str] = set()
+        self._telling = threading.Lock()
         self._reach: Reach | None = None
+
+    def another(self) -> Patience:
+        """For another attempt at the whole transfer, with what is left of the time."""
+        return copy.copy(self)
 
     def elsewhere(self, reach: Reach) -> Patience:
         """For another server, which has one address and may be out of reach: with what is left of the time."""
@@ -79,7 +86,8 @@ class Patience:
         """Does tasks until there is none, each at the address whose turn it is, with pauses after those that failed.
 
         Args:
-            moved: how many bytes the transfer moved; a line that breaks after some is no reason for long pauses.
+            moved: how many bytes the transfer brought where they belong; a line that breaks after some is no reason for long
+                pauses, and an answer without any is no end of the trouble.
             look: called after every task.
 
         Raises:
@@ -87,6 +95,7 @@ class Patience:
             Unreachable: not done before the deadline, or the process is to stop.
         """
         pause, stuck = FIRST_RETRY_S, moved()
+        self._trouble = ""
         while (task := next_task()) is not None:
             if self._tried and self._left() <= 0:
                 raise self._over(self._trouble or "it was under way")
@@ -95,31 +104,33 @@ class Patience:
             try:
                 task(lines.at(at))
             except (LineBrokenError, TryAgainError) as error:
-                self._trouble = str(error)
+                trouble = self._trouble = str(error)
                 if self._reach is not None:
-                    self._reach.failed(moved(), self._trouble)
+                    self._reach.failed(moved(), trouble)
                 if moved() == stuck:
-                    self._tell()
+                    self._tell(trouble)
                 stuck = moved()
                 if self._turns.failed(at):
                     self._rest(FIRST_RETRY_S if moved() > before else pause)
                     pause = min(LONGEST_RETRY_S, 2 * pause)
             else:
                 self._turns.answered()
-                self._trouble = ""
-                if moved() > before:  # an answer without bytes, to what is held for example, is no progress
-                    self._told, pause = "", FIRST_RETRY_S
+                if moved() > before:
+                    self._trouble, pause = "", FIRST_RETRY_S
+                    self._told.clear()
             look()
 
     def end(self) -> None:
         """Nobody waits for the transfer any more."""
         self._ended = True
 
-    def _tell(self) -> None:
-        """Logs a trouble that is new, so that a transfer that stands still for minutes has a reason."""
-        if self._trouble != self._told:
-            log.info("the %s stands still, trying again: %s", self._what, self._trouble)
-        self._told = self._trouble
+    def _tell(self, trouble: str) -> None:
+        """Logs a trouble that is new since bytes arrived, so that a transfer that stands still for minutes has a reason."""
+        with self._telling:
+            new = trouble not in self._told
+            self._told.add(trouble)
+        if new:
+            log.info("the %s stands still, trying again: %s", self._what, trouble)
 
     def _left(self) -> float:
         return self._deadline_s - (self._clock.perf() - self._started)

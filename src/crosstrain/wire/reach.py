@@ -71,7 +71,7 @@ class StoreWay:
             self.lost(error.message)
 
     def passed(self) -> None:
-        """A transfer was done that way."""
+        """A whole blob came or went that way."""
         self._refusals = 0
 
     def lost(self, trouble: str) -> None:

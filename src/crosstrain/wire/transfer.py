@@ -35,7 +35,7 @@ from crosstrain.wire.upload import Upload
 log = logging.getLogger(__name__)
 
 UPLOAD_ATTEMPTS = 5
-"""Whole uploads that may arrive damaged before the line is given up."""
+"""Whole uploads that may arrive damaged, or be taken and lost, before it is given up."""
 STREAMS = ((0.01, 2), (0.5, 8))
 """(an answer within so many seconds, streams): one connection fills a short line, and on a long one each is limited by its
 window, 4 MB a round trip with Linux's defaults, and by what it takes to recover from loss."""
@@ -87,9 +87,10 @@ class BlobClient:
             Refused: the coordinator will not take it (digest differs, no space, no right).
             Unreachable: not done before the deadline.
         """
+        patience = self._patience(deadline_s, "upload")
         for attempt in range(UPLOAD_ATTEMPTS):
             try:
-                self._upload(path, digest, self._patience(deadline_s, "upload"), progress)
+                self._upload(path, digest, patience.another(), progress)
                 return
             except Refused as error:
                 # The bytes changed on the way; the coordinator threw them away and takes them from the beginning.
@@ -105,8 +106,8 @@ class BlobClient:
             EnvironmentFault: the disk cannot hold it.
             Unreachable: not done before the deadline.
         """
+        patience = self._patience(deadline_s, "download")
         for _attempt in ("resumed", "from the beginning"):
-            patience = self._patience(deadline_s, "download")
             answered_s, held = self._ask(digest, patience)
             if not held.whole:
                 raise Refused(f"Blob {digest[:12]} is not here.", "upload it first", kind="missing-blob", status=404)
@@ -132,6 +133,7 @@ class BlobClient:
             path = target_of(held.address)
             move = Download(digest, target, held.received, streams, self._down, progress, path)
             if self._past(move, base_of(held.address), streams, patience):
+                self._store.passed()
                 return move.finish()
             held = self._ask(digest, patience)[1]
         move = Download(digest, target, held.received, streams, self._down, progress, digest)
@@ -140,7 +142,7 @@ class BlobClient:
 
     def _upload(self, path: Path, digest: Digest, patience: Patience, progress: Progress) -> None:
         total = path.stat().st_size
-        while True:
+        for _attempt in range(UPLOAD_ATTEMPTS):
             answered_s, held = self._ask(digest, patience)
             progress(held.received, total)
             if held.whole:
@@ -156,6 +158,11 @@ class BlobClient:
             self._run(move, streams, patience, self._urls, THROUGH)
             if move.whole:
                 return
+        raise Refused(
+            f"Blob {digest[:12]} was sent {UPLOAD_ATTEMPTS} times, each part was taken, and it is not there.",
+            "the coordinator loses what it takes; see its disk and its log",
+            kind="parts-missing",
+        )
 
     def _send_past(self, path: Path, digest: Digest, streams: int, patience: Patience, progress: Progress) -> bool:
         """Uploads straight into the object store; False if it has to go through the coordinator."""
@@ -171,6 +178,7 @@ class BlobClient:
                 if not self._past(move, base, min(streams, len(left.missing)), patience):
                     continue
             if not beyond and self._complete(digest, total, patience):
+                self._store.passed()  # not before: a store may take parts and lose them
                 return True
         return False
 
@@ -186,7 +194,6 @@ class BlobClient:
         except Refused as error:
             self._store.refused(error, move.arrived)
             return False
-        self._store.passed()
         return True
 
     def _ask(self, digest: Digest, patience: Patience) -> tuple[float, messages.Received]:

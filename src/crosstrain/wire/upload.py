@@ -46,11 +46,6 @@ class Upload(Move):
         self._finishing = self._shares.complete
         self.whole = held.whole
 
-    @property
-    def arrived(self) -> int:
-        """Those that the coordinator said it holds: what left here may be lost."""
-        return self._shares.held.length
-
     def next_task(self) -> Task | None:
         with self._lock:
             if self._stopped:
@@ -72,7 +67,12 @@ class Upload(Move):
             with self._lock:
                 if self._size.too_large(stop - start):
                     raise TryAgainError("a proxy takes smaller bodies only")
-        return self._take(received(answer))
+        try:
+            return self._take(received(answer))
+        except TryAgainError:
+            with self._lock:
+                self._size.cut(stop - start)  # it was sent in vain, and will be until the coordinator takes some
+            raise
 
     def _ask(self, line: Line) -> None:
         doubtful = tuple(self._doubtful)
