@@ -103,6 +103,7 @@ def test_download_beside_leftovers_that_say_nothing_begins_anew(bench: Bench, re
         {"content-range": "bytes 700-2007/2008"},
         {"content-range": "nonsense"},
         {"content-range": "bytes 700-1599/2008", "content-encoding": "gzip"},
+        {"content-range": "bytes 700-1599/2008", "transfer-encoding": "chunked"},
         {"content-range": "bytes 700-1000/2008"},
     ],
 )

@@ -109,6 +109,14 @@ def test_upload_that_is_refused_for_now_pauses_longer_and_longer_sends_less_and_
     assert sum(lengths) <= streams * 2 * PART + len(lengths) * 100  # halved down to the least part
 
 
+def test_upload_whose_parts_are_taken_and_not_held_pauses_longer_and_longer(empty: Bench) -> None:
+    nothing = b'{"received": 0, "whole": false, "ranges": []}'
+    empty.line.instead = lambda request: Response(nothing) if request.method == "PUT" else None
+    with pytest.raises(Unreachable, match="brought none of the bytes 0 to 899"):
+        empty.upload()
+    assert len(empty.puts) <= 12
+
+
 def test_upload_goes_on_with_whole_parts_soon_after_a_refusal(empty: Bench) -> None:
     refusals = [Response(status_code=507)] * 3
     empty.line.instead = lambda request: refusals.pop() if refusals and request.method == "PUT" else None

@@ -148,9 +148,12 @@ class _Into:
             raise RangeIgnoredError
         if answer.status == 206:
             stop = self._end_of(answer.headers.get("content-range", ""))
-        length, coding = answer.headers.get("content-length"), answer.headers.get("content-encoding", "identity")
-        if length != str(stop - start) or coding != "identity":
-            raise _bad(f"{stop - start} bytes as they are", f"Content-Length {length}, Content-Encoding {coding}")
+        length = answer.headers.get("content-length")
+        # One that is chunked besides has no length that counts (RFC 9112, 6.3).
+        codings = {name: answer.headers.get(name, "identity") for name in ("content-encoding", "transfer-encoding")}
+        if length != str(stop - start) or set(codings.values()) != {"identity"}:
+            found = ", ".join(f"{name} {coding}" for name, coding in codings.items())
+            raise _bad(f"{stop - start} bytes as they are", f"content-length {length}, {found}")
         return True
 
     def write(self, data: memoryview) -> None:

@@ -10,7 +10,7 @@ from crosstrain.domain.byte_ranges import ByteRanges, Span
 from crosstrain.domain.ids import Digest
 from crosstrain.wire.blobs import Progress
 from crosstrain.wire.line import Line, LineBrokenError
-from crosstrain.wire.patience import Task
+from crosstrain.wire.patience import Task, TryAgainError
 from crosstrain.wire.shares import PartSize, Shares
 
 
@@ -58,6 +58,8 @@ class Move(ABC):
         held = None
         try:
             held = self._request(line, span)
+            if span in held.missing(*span):
+                raise TryAgainError(f"the answer is well and brought none of the bytes {span[0]} to {span[1] - 1}")
         except LineBrokenError:
             with self._lock:
                 self._size.cut(length)
