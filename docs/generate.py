@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -30,7 +31,7 @@ from crosstrain.coordinator.routes import build_app
 from crosstrain.coordinator.sessions import FIELD_HELP
 from crosstrain.domain.block import TRANSITIONS
 from crosstrain.domain.events import EventKind
-from crosstrain.domain.timeouts import Circumstances, derive
+from crosstrain.domain.timeouts import Circumstances, Timeout, derive
 from crosstrain.storage import schema
 from crosstrain.wire import messages
 
@@ -235,24 +236,23 @@ def timeouts_page() -> Iterator[str]:
     yield from (
         "# Timeouts",
         "",
-        "Everything that something waits for follows from the length of a round, the bytes that",
+        "Everything that something waits for, and no other number: it follows from the length of a round, the bytes that move and",
+        "the measured link, or is the same for all runs (`src/crosstrain/domain/timeouts/`). `crosstrain doctor RUN.toml` prints",
+        "this table for a run, and warns of keys that are set shorter than what they wait for.",
+        "",
+        f"Seconds, where they differ for three runs: {'; '.join(EXAMPLES)}. A row that is fixed is the same for all.",
     )
-    yield from (
-        "move and the measured link (`domain/timeouts.py`). `crosstrain doctor RUN.toml` prints this table for a run,",
-    )
-    yield from ("and warns of keys that are set shorter than what they wait for. Seconds, for three runs:", "")
     columns = [derive(found) for found in EXAMPLES.values()]
-    rows = [
-        (
-            row[0].name,
-            *(f"{cell.seconds:.4g}" for cell in row),
-            row[0].rule,
-            row[0].reason,
-            f"`{row[0].key}`" if row[0].key else "",
-        )
-        for row in zip(*columns, strict=True)
-    ]
-    yield from _table(("what is waited for", *EXAMPLES, "rule", "why", "key"), rows)
+    for topic, rows in groupby(zip(*columns, strict=True), lambda row: row[0].topic):
+        yield from ("", f"## {topic[0].upper()}{topic[1:]}", "")
+        yield from _table(("what is waited for", "seconds", "rule", "why", "key"), map(_timeout_cells, rows))
+
+
+def _timeout_cells(row: tuple[Timeout, ...]) -> tuple[str, ...]:
+    seconds = [f"{cell.seconds:.4g}" if cell.seconds < 10_000 else f"{cell.seconds:.0f}" for cell in row]
+    first = row[0]
+    key = f"`{first.key}`" if first.key else ""
+    return first.name, ", ".join(seconds if len(set(seconds)) > 1 else seconds[:1]), first.rule, first.reason, key
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from crosstrain.domain import timeouts
 from crosstrain.section import Count, Fraction, Positive, Section
 
 WORD = r"^[\w.,:=/@+%-]+$"
@@ -104,15 +105,15 @@ class BatchSection(Section):
     """The program in the job; `site RUN.toml --name NAME` follows."""
     logs: Text = "logs"
     """Directory of the jobs' output; relative to the site's directory."""
-    drain_s: Annotated[int, Field(ge=1, le=86400)] = 300
+    drain_s: Annotated[int, Field(ge=1, le=86400)] = timeouts.DRAIN_SIGNAL_S
     """Seconds before the limit at which the drain signal comes."""
-    probe_every_s: Annotated[float, Field(ge=0.0, le=86400.0)] = 60.0
+    probe_every_s: Annotated[float, Field(ge=0.0, le=86400.0)] = timeouts.PROBE_EVERY_S
     """Least seconds between two looks of `collect` at the scheduler; each makes at most one probe."""
-    shape_every_s: Annotated[float, Field(ge=0.0, le=604800.0)] = 600.0
+    shape_every_s: Annotated[float, Field(ge=0.0, le=604800.0)] = timeouts.SHAPE_EVERY_S
     """Least seconds between two probes of one shape."""
     jitter: Fraction = 0.2
     """Those are stretched by up to this share, at random."""
-    deadline_s: Annotated[Positive, Field(le=3600.0)] = 60.0
+    deadline_s: Annotated[Positive, Field(le=3600.0)] = timeouts.SCHEDULER_S
     """One command of the scheduler may take so long."""
     local_nodes: Count = 1
     """`local` only: nodes that it pretends to have."""

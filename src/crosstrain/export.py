@@ -13,14 +13,13 @@ from crosstrain.clock import SystemClock, pause
 from crosstrain.config import ModelSection
 from crosstrain.corpus import tokenizer
 from crosstrain.domain.generation import GenerationRecord
+from crosstrain.domain.timeouts import GENERATE_LOOK_S, GENERATE_S
 from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.site.process_link import ProcessLink
 from crosstrain.site.trainer_link import Done, Failed, Ready
 from crosstrain.storage import run_store
 from crosstrain.storage.durable import disk_faults
 from crosstrain.storage.object_store import ObjectStore
-
-TRAINER_DEADLINE_S = 600.0
 
 
 def export_checkpoint(files: RunFiles, out: Path, generation: int | None) -> Path:
@@ -100,7 +99,7 @@ def _ask(link: ProcessLink, op: str, **arguments: Any) -> dict[str, Any]:
 def _await(link: ProcessLink, op: str | None) -> dict[str, Any]:
     clock = SystemClock()
     started = clock.perf()
-    while clock.perf() - started < TRAINER_DEADLINE_S:
+    while clock.perf() - started < GENERATE_S:
         match link.poll():
             case Ready() if op is None:
                 return {}
@@ -109,10 +108,8 @@ def _await(link: ProcessLink, op: str | None) -> dict[str, Any]:
             case Failed(error):
                 raise error
             case None:
-                pause(0.02)
-    raise EnvironmentFault(
-        f"The trainer did not answer within {TRAINER_DEADLINE_S:.0f} s.", "is the machine overloaded?"
-    )
+                pause(GENERATE_LOOK_S)
+    raise EnvironmentFault(f"The trainer did not answer within {GENERATE_S:.0f} s.", "is the machine overloaded?")
 
 
 def _find(files: RunFiles, generation: int | None) -> tuple[GenerationRecord, ObjectStore]:

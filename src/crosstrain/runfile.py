@@ -10,8 +10,8 @@ from pathlib import Path
 
 from crosstrain.config import RunConfig, load_run
 from crosstrain.corpus.manifest import Manifest
-from crosstrain.doctor.examine import USUAL_ROUND_S, USUAL_RTT_S, circumstances, settings_of
-from crosstrain.domain.timeouts import derive
+from crosstrain.doctor.examine import circumstances, settings_of
+from crosstrain.domain.timeouts import USUAL_ROUND_S, USUAL_RTT_S, derive
 from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.storage.durable import disk_faults
 

@@ -80,6 +80,13 @@ def test_looks_into_a_mailbox_slow_down_to_their_limit() -> None:
     assert timeouts.look_again_s(pauses[-1]) == timeouts.LONGEST_LOOK_S
 
 
+def test_the_table_can_be_read_beside_its_rules() -> None:
+    rows = derive(USUAL)
+    assert len({(row.topic, row.name) for row in rows}) == len(rows) > 90
+    assert max(len(row.name) for row in rows) <= 43  # on 80 columns
+    assert all(row.topic and row.rule and row.reason and row.seconds > 0 for row in rows)
+
+
 def test_every_key_of_the_table_is_a_key_of_the_run_file_with_that_default() -> None:
     config = RunConfig.model_validate({"model": {"vocab_size": 16}})
     keyed = [row for row in derive(USUAL) if row.key]

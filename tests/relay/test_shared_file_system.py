@@ -12,8 +12,8 @@ from tests.relay.bench import DATA, DIGEST, PATIENCE_S, Bench, await_that, drive
 
 from crosstrain.domain import timeouts
 from crosstrain.domain.ids import Digest
+from crosstrain.domain.timeouts import CLEAN_EVERY_S
 from crosstrain.errors import EnvironmentFault, IntegrityError
-from crosstrain.relay.relay import CLEAN_EVERY_S
 from crosstrain.wire.mailbox import Answer, Letter, Moved, Nothing, Upload
 from crosstrain.wire.sender import Sender
 

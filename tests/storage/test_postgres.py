@@ -9,10 +9,11 @@ from tests.fakes import NOON
 from tests.postgres import Server
 
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.timeouts import WRITER_SILENT_S
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, UsageError
 from crosstrain.storage import pulse, run_store
 from crosstrain.storage.database import Database
-from crosstrain.storage.postgres import SILENCE_S, open_postgres, postgres_engine
+from crosstrain.storage.postgres import open_postgres, postgres_engine
 from crosstrain.storage.pulse import Pulse
 
 NOW = Instant(NOON)
@@ -122,7 +123,7 @@ def test_write_of_a_process_that_falls_silent_is_given_up_by_the_server(postgres
     begin(database)
     with database.write() as connection:
         limit = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar()
-    assert limit == f"{SILENCE_S}s"
+    assert limit == f"{WRITER_SILENT_S:g}s"
     with pytest.raises(EnvironmentFault, match="idle-in-transaction timeout"), database.write() as connection:
         pulse.beat(connection)
         connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '20ms'")

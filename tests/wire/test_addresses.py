@@ -11,10 +11,11 @@ from starlette.responses import JSONResponse
 from tests.fakes import ManualClock, build_world, sha256
 from tests.http_serving import Spoiled, serving
 
+from crosstrain.domain.timeouts import FIRST_RETRY_S
 from crosstrain.errors import Refused, Unreachable, UsageError
 from crosstrain.wire import messages
 from crosstrain.wire.addresses import Addresses
-from crosstrain.wire.client import FIRST_RETRY_S, ControlClient
+from crosstrain.wire.client import ControlClient
 from crosstrain.wire.listening import listen
 from crosstrain.wire.transfer import BlobClient
 

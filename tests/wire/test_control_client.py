@@ -10,9 +10,10 @@ import pytest
 from tests.fakes import ManualClock
 
 from crosstrain.domain.ids import SessionId, Token
+from crosstrain.domain.timeouts import FIRST_RETRY_S, LONGEST_RETRY_S
 from crosstrain.errors import Refused, Superseded, Unreachable, UsageError
 from crosstrain.wire import messages
-from crosstrain.wire.client import FIRST_RETRY_S, LONGEST_RETRY_S, ControlClient
+from crosstrain.wire.client import ControlClient
 from crosstrain.wire.site_api import SiteApi
 
 ACCEPTED = {"accepted": True, "reason": "well"}

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from crosstrain.domain.plural import counted
+from crosstrain.domain.timeouts import DRAIN_SIGNAL_S
 from crosstrain.errors import UsageError
-
-DRAIN_S = 300
-"""Seconds before the limit at which the drain signal comes; nothing depends on it where the end is known."""
 
 _NAME = re.compile(r"[A-Za-z][\w.-]{0,63}")
 _WORD = re.compile(r"[\w.,:=/@+%-]+")
@@ -71,7 +69,7 @@ class Job:
     setup: tuple[str, ...] = ()
     log: PurePath | None = None
     after: tuple[str, ...] = ()
-    drain_s: int = DRAIN_S
+    drain_s: int = DRAIN_SIGNAL_S
 
 
 def check_job(job: Job) -> None:

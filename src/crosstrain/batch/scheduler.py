@@ -18,10 +18,8 @@ from crosstrain.batch.environment import client_environment, submission_environm
 from crosstrain.batch.job import Job, Shape
 from crosstrain.batch.printed import Output
 from crosstrain.batch.readings import JobRow, JobState, Listing, Probe, Submission
+from crosstrain.domain.timeouts import SCHEDULER_S
 from crosstrain.errors import EnvironmentFault
-
-DEADLINE_S = 60.0
-"""Of one command. A client with Slurm's default MessageTimeout takes 18 s to say that the controller is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class BatchSystem:
         *,
         environment: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
-        deadline_s: float = DEADLINE_S,
+        deadline_s: float = SCHEDULER_S,
     ) -> None:
         self.adapter = adapter
         self._environment = os.environ if environment is None else environment

@@ -12,6 +12,7 @@ import typer
 
 from crosstrain.cli.inspect import AsJson
 from crosstrain.domain.plural import counted
+from crosstrain.domain.timeouts import COMMAND_ANSWER_S
 
 if TYPE_CHECKING:
     from crosstrain.collector.difference import Difference, Refusal
@@ -28,7 +29,6 @@ RunFile = Annotated[
 ]
 Name = Annotated[str, typer.Option(help="The site's name in the run.")]
 Url = Annotated[str | None, typer.Option(help="Address of the coordinator, instead of `site.url`.")]
-PATIENCE_S = 30.0
 
 
 def collect(
@@ -142,7 +142,7 @@ def _plan(client: ControlClient, name: str, delivery: Delivery) -> SitePlanBody:
             f"The coordinator does not have the queue as it is: {delivery.trouble}",
             "submit again later; jobs that are queued start all the same",
         )
-    reply = client.get("placement/plan", PlanReply, PATIENCE_S)
+    reply = client.get("placement/plan", PlanReply, COMMAND_ANSWER_S)
     mine = next((site for site in reply.sites if site.site == name), None)
     if mine is None:
         raise Refused(

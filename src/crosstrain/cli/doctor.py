@@ -6,6 +6,7 @@ import json
 import os
 import textwrap
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +14,13 @@ import typer
 
 from crosstrain.cli.amounts import between, seconds
 from crosstrain.cli.inspect import AsJson
+from crosstrain.domain.timeouts import SILENCE_TRIED_S, USUAL_ROUND_S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from crosstrain.doctor.examine import Report
+    from crosstrain.doctor.examine import Question, Report
+    from crosstrain.domain.timeouts import Timeout
 
 
 def doctor(
@@ -34,24 +37,38 @@ def doctor(
         typer.Option(
             metavar="SECONDS", callback=seconds, help="Leave a connection alone for so long, to see whether it is cut."
         ),
-    ] = 3.0,
+    ] = SILENCE_TRIED_S,
     round_s: Annotated[
         float,
         typer.Option(
             "--round", metavar="SECONDS", callback=between(1.0, 1e7), help="An inner phase, for the table of timeouts."
         ),
-    ] = 1800.0,
+    ] = USUAL_ROUND_S,
     as_json: AsJson = False,
 ) -> None:
     """Try what works from here: ways to the coordinator, disks, clock, programs; choose a way and derive the timeouts.
 
     Exit code 0 if a way was found, 1 if none was.
     """
-    from rich.console import Console
-
-    from crosstrain.assembly import open_run
     from crosstrain.clock import SystemClock
-    from crosstrain.doctor.examine import Question, examine, judge_name, judge_settings, settings_of
+    from crosstrain.doctor.examine import examine, judge_name, judge_settings, settings_of
+
+    question = _question(run, url, name, mailbox, silence, round_s)
+    report = examine(question, os.environ, SystemClock())
+    config = question.config
+    given = settings_of(config, report.timeouts) if config else {}
+    named = judge_name(config, name) if config and name else ()
+    report = replace(report, findings=(*named, *report.findings, *judge_settings(report.least, given)))
+    _print(report, given, as_json)
+    if report.choice is None:
+        raise typer.Exit(1)
+
+
+def _question(
+    run: Path | None, url: str | None, name: str | None, mailbox: Path | None, silence: float, round_s: float
+) -> Question:
+    from crosstrain.assembly import open_run
+    from crosstrain.doctor.examine import Question
     from crosstrain.errors import UsageError
 
     if run is None and url is None:
@@ -59,28 +76,26 @@ def doctor(
     files = open_run(run) if run is not None else None
     config = files.config if files else None
     site = (config.site_named(name) if name else config.site) if config else None
-    address = url if url is not None else site.url if site else ""
-    question = Question(
+    return Question(
         config=config,
-        url=address,
+        url=url if url is not None else site.url if site else "",
         mailbox=mailbox.absolute() if mailbox else None,
         site_dir=files.resolve(site.dir) if files and site else None,
         coordinator_dir=files.coordinator_dir if files else None,
         silent_s=silence,
         round_s=round_s,
     )
-    report = examine(question, os.environ, SystemClock())
-    given = settings_of(config, report.timeouts) if config else {}
-    named = judge_name(config, name) if config and name else ()
-    report = replace(report, findings=(*named, *report.findings, *judge_settings(report.least, given)))
+
+
+def _print(report: Report, given: Mapping[str, float], as_json: bool) -> None:
+    from rich.console import Console
+
     if as_json:
         typer.echo(json.dumps(document_of(report, given)))
-    else:
-        console = Console()
-        for line in lines_of(report, given, console.width if console.is_terminal else None):
-            typer.echo(line)
-    if report.choice is None:
-        raise typer.Exit(1)
+        return
+    console = Console()
+    for line in lines_of(report, given, console.width if console.is_terminal else None):
+        typer.echo(line)
 
 
 def document_of(report: Report, given: Mapping[str, float]) -> dict[str, Any]:
@@ -98,6 +113,7 @@ def document_of(report: Report, given: Mapping[str, float]) -> dict[str, Any]:
         ],
         "timeouts": [
             {
+                "topic": row.topic,
                 "name": row.name,
                 "seconds": row.seconds,
                 "rule": row.rule,
@@ -119,11 +135,8 @@ def lines_of(report: Report, given: Mapping[str, float], columns: int | None = N
         if found.advice:
             lines += _hanging(f"{'':8}{'':{width}}  -> ", found.advice, columns)
     if report.timeouts:
-        lines += ["", "Timeouts, derived from the model, the link and the round:", ""]
-        wide = max(len(row.name) for row in report.timeouts)
-        for row in report.timeouts:
-            there = f"  [{row.key} = {given[row.key]:g}]" if row.key in given else ""
-            lines += _hanging(f"{row.seconds:9.1f} s  {row.name:{wide}}  ", f"{row.rule}{there}", columns)
+        lines += ["", "Timeouts, derived from the model, the link and the round:"]
+        lines += _table(report.timeouts, given, columns)
     lines.append("")
     if report.choice is None:
         return [*lines, "No way to the coordinator was found from here.", "See docs/guides/firewall.md."]
@@ -132,6 +145,19 @@ def lines_of(report: Report, given: Mapping[str, float], columns: int | None = N
     if report.choice.shell:
         lines += ["", "and in the job's script:", "", *(f"    {line}" for line in report.choice.shell)]
     return lines
+
+
+def _table(rows: Sequence[Timeout], given: Mapping[str, float], columns: int | None) -> Iterator[str]:
+    """Topic by topic: seconds, what is waited for, and how that is derived, or why it is the same for all runs."""
+    from crosstrain.domain.timeouts import FIXED
+
+    wide = max(len(row.name) for row in rows)
+    for topic, part in groupby(rows, lambda row: row.topic):
+        yield from ("", f"  {topic}")
+        for row in part:
+            there = f"  [{row.key} = {given[row.key]:g}]" if row.key in given else ""
+            words = row.reason if row.rule == FIXED else row.rule
+            yield from _hanging(f"{row.seconds:11.10g} s  {row.name:{wide}}  ", f"{words}{there}", columns)
 
 
 def _hanging(head: str, sentence: str, columns: int | None) -> list[str]:

@@ -11,6 +11,7 @@ import typer
 
 from crosstrain.cli.amounts import LONGEST_S, between
 from crosstrain.domain.plural import counted
+from crosstrain.domain.timeouts import JSON_WATCH_S, STATUS_ANSWER_S, WATCH_ANSWER_S, WATCH_EVERY_S
 
 if TYPE_CHECKING:
     from crosstrain.coordinator.audit import Audit
@@ -26,7 +27,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Keep the view up to date until interrupted.")] = False,
     every: Annotated[
         float, typer.Option(metavar="SECONDS", callback=between(0.1, LONGEST_S), help="How often --watch looks.")
-    ] = 1.0,
+    ] = WATCH_EVERY_S,
     as_json: AsJson = False,
 ) -> None:
     """Show round, sites, leases and what everything waits for. With --watch --json: one document a line."""
@@ -48,12 +49,12 @@ def status(
     def look(patience_s: float) -> StatusReply:
         return client.get("status", StatusReply, patience_s)
 
-    reply = look(5.0)
+    reply = look(STATUS_ANSWER_S)
     if as_json:
         typer.echo(reply.model_dump_json())
         while watch:
             pause(every)
-            typer.echo(look(60.0).model_dump_json())
+            typer.echo(look(JSON_WATCH_S).model_dump_json())
         return
     console = Console()
     if not watch:
@@ -63,13 +64,13 @@ def status(
         while not reply.finished:
             console.print(render(reply))
             pause(every)
-            reply = look(3600.0)
+            reply = look(WATCH_ANSWER_S)
         console.print(render(reply))
         return
     with Live(render(reply), console=console, screen=sys.stdout.isatty(), auto_refresh=False) as live:
         while not reply.finished:
             pause(every)
-            reply = look(3600.0)
+            reply = look(WATCH_ANSWER_S)
             live.update(render(reply), refresh=True)
     console.print(render(reply))
 

@@ -10,6 +10,7 @@ import typer
 
 from crosstrain.cli.amounts import LONGEST_S, between
 from crosstrain.cli.inspect import AsJson
+from crosstrain.domain.timeouts import COMMAND_ANSWER_S, PLAN_EVERY_S, WATCH_ANSWER_S
 
 if TYPE_CHECKING:
     from crosstrain.wire.client import ControlClient
@@ -25,7 +26,7 @@ def plan(
     watch: Annotated[bool, typer.Option("--watch", help="Plan again and again until interrupted.")] = False,
     every: Annotated[
         float, typer.Option(metavar="SECONDS", callback=between(1.0, LONGEST_S), help="How often --watch plans.")
-    ] = 60.0,
+    ] = PLAN_EVERY_S,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a timeline: .png, .svg or .pdf; needs the extra `plot`.")
     ] = None,
@@ -50,12 +51,12 @@ def plan(
         else:
             console.print(plan_view(reply, why))
 
-    show(client.get("placement/plan", PlanReply, 30.0))
+    show(client.get("placement/plan", PlanReply, COMMAND_ANSWER_S))
     while watch:
         pause(every)
         if not as_json and sys.stdout.isatty():
             console.clear()
-        show(client.get("placement/plan", PlanReply, 3600.0))
+        show(client.get("placement/plan", PlanReply, WATCH_ANSWER_S))
 
 
 def waits(
@@ -70,7 +71,7 @@ def waits(
     from crosstrain.dashboard.waits import waits_view
     from crosstrain.wire.placement import WaitsReply
 
-    reply = _client("waits", run, url).get("placement/waits", WaitsReply, 30.0)
+    reply = _client("waits", run, url).get("placement/waits", WaitsReply, COMMAND_ANSWER_S)
     if as_json:
         typer.echo(reply.model_dump_json())
     else:

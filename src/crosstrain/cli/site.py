@@ -13,6 +13,7 @@ import typer
 
 from crosstrain.cli.amounts import seconds
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.timeouts import FIRST_CONTACT_S
 from crosstrain.errors import Unreachable, UsageError
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def site(
         typer.Option(
             metavar="SECONDS", callback=seconds, help="How long to try to reach the coordinator at the start."
         ),
-    ] = 60.0,
+    ] = FIRST_CONTACT_S,
     accumulate: Annotated[
         int | None,
         typer.Option(min=1, max=2**20, help="Forward passes per optimiser step, instead of `site.accumulate`."),

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from crosstrain.collector.journal import write_whole
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.timeouts import REPORT_ANSWER_S
 from crosstrain.errors import Refused, Unreachable
 from crosstrain.wire.client import ControlClient
 from crosstrain.wire.messages import Accepted
@@ -23,7 +24,6 @@ log = logging.getLogger(__name__)
 
 MOST_KEPT = 500
 """Reports that wait for a network; beyond it the oldest are dropped."""
-PATIENCE_S = 10.0
 
 
 class Kept(BaseModel):
@@ -79,7 +79,7 @@ class Outbox:
                 continue
             request = kept.report.model_copy(update={"age_ms": max(0, now - kept.at)})
             try:
-                client.post(f"placement/{site}/reports", request, Accepted, PATIENCE_S)
+                client.post(f"placement/{site}/reports", request, Accepted, REPORT_ANSWER_S)
             except Unreachable as error:
                 return Delivery(delivered, len(self._waiting()), error.message, tuple(refused))
             except Refused as error:

@@ -14,6 +14,7 @@ from crosstrain.batch.scheduler import BatchSystem, Found
 from crosstrain.batch.times import Timestamp
 from crosstrain.collector.journal import Entry, Jobs, State
 from crosstrain.domain.ids import Instant
+from crosstrain.domain.timeouts import SCHEDULER_S
 from crosstrain.placement.plan import number_of
 from crosstrain.wire.placement import ShapeBody
 
@@ -41,7 +42,7 @@ class Place:
     site: str
     user: str | None
     shapes: Sequence[ShapeBody]
-    deadline_s: float = 60.0
+    deadline_s: float = SCHEDULER_S
 
     @property
     def settle_ms(self) -> int:

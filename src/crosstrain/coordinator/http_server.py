@@ -23,16 +23,13 @@ from starlette.types import ASGIApp, Message, Scope
 
 from crosstrain.coordinator.blobs import POUR, ZERO_COPY, OnThread, Take
 from crosstrain.coordinator.incoming_body import LEAST_BYTES, IncomingBody
+from crosstrain.domain.timeouts import KEEP_ALIVE_S, SHUTDOWN_S
 from crosstrain.wire.congestion import prefer_bbr
 
-KEEP_ALIVE_S = 75.0
-"""Longer than proxies keep a connection that rests, so that they close it and not we, in the middle of a request."""
 READ_BYTES = 1 << 18
 """Of a body that is coming in, buffered for each connection."""
 SEND_BYTES = 2 << 20
 """Of a file in one go: the event loop does nothing else meanwhile, longest when the disk must be read."""
-SHUTDOWN_S = 10.0
-"""For the requests in hand; a transfer that is cut then goes on where it was."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from crosstrain.domain.timeouts import FRONT_PATIENCE_S, KEEP_ALIVE_S
 from crosstrain.errors import UsageError
 
 TEMPLATE = """\
@@ -30,7 +31,7 @@ server {{
     ssl_protocols       TLSv1.2 TLSv1.3;
     ssl_session_cache   shared:crosstrain:1m;
 {access}
-    keepalive_timeout     75s;
+    keepalive_timeout     {keep_alive}s;
     keepalive_requests    100000;
     client_max_body_size  64m;
     # A part of an upload goes on to the coordinator while it comes, so that one that is cut is kept as far as it came.
@@ -39,8 +40,8 @@ server {{
     proxy_set_header      Connection "";
     proxy_set_header      Host $host;
     # The last part of an upload is answered when the blob is verified and on the disk.
-    proxy_read_timeout    300s;
-    proxy_send_timeout    300s;
+    proxy_read_timeout    {patience}s;
+    proxy_send_timeout    {patience}s;
 
     location / {{
         proxy_pass http://crosstrain;
@@ -114,4 +115,5 @@ def nginx_configuration(front: Front) -> str:
             )
     passwords = values.pop("passwords")
     access = f'    auth_basic           "crosstrain";\n    auth_basic_user_file "{passwords}";\n' if passwords else ""
-    return TEMPLATE.format(access=access, **values)
+    waits = {"keep_alive": f"{KEEP_ALIVE_S:g}", "patience": f"{FRONT_PATIENCE_S:g}"}
+    return TEMPLATE.format(access=access, **waits, **values)

@@ -19,6 +19,7 @@ from crosstrain.clock import Clock, pause
 from crosstrain.coordinator.routes import build_app, problem_of
 from crosstrain.coordinator.service import Service
 from crosstrain.coordinator.tick import Loop
+from crosstrain.domain import timeouts
 from crosstrain.errors import EnvironmentFault, Refused, Superseded
 from crosstrain.storage import pulse
 from crosstrain.storage.database import Database
@@ -89,7 +90,7 @@ class Heart:
     def __init__(self, database: Database, lock: TermLock, takeover_s: float) -> None:
         self._database = database
         self._lock = lock
-        self._interval_s = takeover_s / 3
+        self._interval_s = timeouts.pulse_s(takeover_s)
 
     def beat(self) -> None:
         """Moves the pulse once.
@@ -136,7 +137,7 @@ class Process:
         self._database = database
         self._lock = lock
         self._begin = begin
-        self._poll_s = min(0.5, takeover_s / 10)
+        self._poll_s = timeouts.standby_look_s(takeover_s)
         self._since = datetime.fromtimestamp(clock.now() / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         self._trouble = ""
         self._loop: Loop | None = None

@@ -11,7 +11,7 @@ from crosstrain.coordinator import garbage, leases, rounds, sessions
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.ids import Instant
 from crosstrain.domain.plural import counted
-from crosstrain.domain.timeouts import COLLECT_S
+from crosstrain.domain.timeouts import COLLECT_S, FAULT_PAUSE_S, step_pause_s
 from crosstrain.errors import EnvironmentFault, Superseded
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Loop:
 
     def __init__(self, service: Service, interval_s: float | None = None) -> None:
         self._service = service
-        self._interval_s = min(1.0, service.ttl_floor_ms / 4000) if interval_s is None else interval_s
+        self._interval_s = step_pause_s(service.ttl_floor_ms / 1000) if interval_s is None else interval_s
         self._planned_s = self._interval_s
         self._stepped_at: Instant | None = None
         self._collected_at: Instant | None = None
@@ -69,7 +69,7 @@ class Loop:
             except EnvironmentFault as error:
                 # A full disk stops the merge, not the run: sites keep their work and their leases meanwhile.
                 log.error("%s", error)
-                pause(5.0, self.stopping)
+                pause(FAULT_PAUSE_S, self.stopping)
             except Superseded as error:
                 self.failure = error
                 return

@@ -21,12 +21,12 @@ from types import TracebackType
 from typing import TypeVar
 
 from crosstrain.corpus.records import Advance
+from crosstrain.domain.timeouts import WORKERS_LOOK_S
 from crosstrain.errors import EnvironmentFault
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_POLL_S = 0.2
 _QUEUED_PER_WORKER = 2
 
 
@@ -97,7 +97,7 @@ class Workers:
                 running[pool.submit(_call, function, item[1])] = item[0]
             if not running:
                 return
-            done, _ = wait(running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+            done, _ = wait(running, timeout=WORKERS_LOOK_S, return_when=FIRST_COMPLETED)
             now = self._counter.value
             advanced(now - counted)
             counted = now

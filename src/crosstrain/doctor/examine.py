@@ -19,14 +19,11 @@ from crosstrain.doctor.probe_machine import look_at_box, look_at_disk, look_at_m
 from crosstrain.doctor.probe_network import Probe, resolve
 from crosstrain.domain.lease import full_phase_blocks
 from crosstrain.domain.room import round_inodes
-from crosstrain.domain.timeouts import Circumstances, Timeout, derive, transfer_s
+from crosstrain.domain.timeouts import USUAL_ROUND_S, USUAL_RTT_S, Circumstances, Timeout, derive, transfer_s
 from crosstrain.wire.addresses import require_address, several
 from crosstrain.wire.http_line import proxy_for
 from crosstrain.wire.mailbox import mailbox_of
 
-USUAL_ROUND_S = 1800.0
-"""Assumed of an inner phase: half an hour."""
-USUAL_RTT_S = 0.1
 CHECKPOINT_RATE = 200e6
 """Bytes per second at which a shared file system is assumed to take a checkpoint."""
 
@@ -163,6 +160,7 @@ def circumstances(config: RunConfig, round_s: float, rate: float | None, rtt_s: 
         checkpoint_s=transfer_s(round(need.CHECKPOINT_BYTES * need.parameters(config.model)), CHECKPOINT_RATE, 0.0),
         heartbeat_s=config.lease.heartbeat_s,
         ttl_floor_s=config.lease.ttl_floor_s,
+        takeover_s=config.coordinator.takeover_s,
     )
 
 

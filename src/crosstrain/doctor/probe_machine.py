@@ -88,7 +88,7 @@ def look_at_box(directory: Path, clock: Clock) -> Box:
     if not seen:
         return Box(str(directory), kind, f"{directory} loses what is renamed in it.")
     first = newest = box.pulse()
-    ends = clock.perf() + 2.5 * timeouts.RELAY_PULSE_S
+    ends = clock.perf() + timeouts.PULSE_WATCHED_S
     while first is not None and not first.ended and newest == first and clock.perf() < ends:
         pause(timeouts.RELAY_PULSE_S / 4)
         newest = box.pulse()

@@ -25,17 +25,13 @@ SIZES = (1 << 18, MIB, 4 * MIB, 16 * MIB)
 """Bodies that are tried: from the smallest part of an upload to the largest."""
 SAMPLE_BYTES = 8 * MIB
 ANY_DIGEST = "0" * 64
-ENOUGH_S = 5.0
-"""A measurement that took so long is long enough."""
-NAME_S = 10.0
-"""Name services without a server take minutes to say so."""
 
 
 def resolve(url: str) -> Resolved:
     """What the name service says of the host in `url`."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    found = [Resolved(host, error=f"no answer within {NAME_S:g} s")]
+    found = [Resolved(host, error=f"no answer within {timeouts.NAME_S:g} s")]
 
     def ask() -> None:
         try:
@@ -46,7 +42,7 @@ def resolve(url: str) -> Resolved:
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(NAME_S)
+    asking.join(timeouts.NAME_S)
     return found[-1]
 
 
@@ -114,7 +110,7 @@ class Probe:
             if response.status_code != 422:
                 return replace(seen, refused=size, why=f"HTTP {response.status_code} {response.reason_phrase}")
             seen = Bodies(largest=size, rate=size / max(1e-4, seconds))
-            if seconds > ENOUGH_S:
+            if seconds > timeouts.MEASURED_S:
                 break
         return seen
 
@@ -128,7 +124,7 @@ class Probe:
             with self._http.stream("GET", f"{self.url}/v1/blobs/{digest}", headers=headers) as response:
                 for chunk in response.iter_raw():
                     length += len(chunk)
-                    if length >= SAMPLE_BYTES or self._clock.perf() - sent > ENOUGH_S:
+                    if length >= SAMPLE_BYTES or self._clock.perf() - sent > timeouts.MEASURED_S:
                         break
                 rate = length / max(1e-4, self._clock.perf() - sent)
                 told = response.headers.get("content-range", "")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crosstrain import __version__
+from crosstrain.domain import timeouts
 from crosstrain.errors import EnvironmentFault, UsageError
 
 OLDEST, NEWEST = (1, 33), (1, 42)
@@ -29,11 +30,11 @@ class RunSettings(BaseModel):
     """`blob`: sites move weights themselves, to and from `site.blobs`. `inline`: through Flower."""
     batch_mib: Annotated[int, Field(ge=1, le=1024)] = 64
     """Inline only: the most that one message carries; each process holds a few times of it."""
-    linger_s: Seconds = 20.0
+    linger_s: Seconds = timeouts.FLOWER_LINGER_S
     """How long a ClientApp waits for something to carry before it replies empty-handed."""
-    connect_s: Seconds = 60.0
+    connect_s: Seconds = timeouts.FLOWER_CONNECT_S
     """How long the coordinator is tried at the start."""
-    stay_s: Seconds = 60.0
+    stay_s: Seconds = timeouts.FLOWER_STAY_S
     """After the end of the training, how long without a message of a site until the run ends."""
 
     @classmethod

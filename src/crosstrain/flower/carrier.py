@@ -21,16 +21,6 @@ from crosstrain.wire.messages import StatusReply
 
 log = logging.getLogger(__name__)
 
-PULL_EVERY_S = 0.25
-"""How often the SuperLink is asked for replies; it has no way to say that there are some."""
-LIST_EVERY_S = 3.0
-"""How often it is asked for nodes, as often as SuperNodes ask it for messages."""
-ANSWER_S = 2.0
-"""How long a node's next message is held back for the coordinator's answer; one that comes later is in the one after."""
-REST_S = 5.0
-"""Before a node that failed, or a SuperLink that took no message, gets another one."""
-STATUS_EVERY_S = 10.0
-STATUS_PATIENCE_S = 10.0
 STATUS = Control(method="GET", path="/v1/status")
 
 
@@ -102,20 +92,20 @@ class Carrier:
         """Does what is due; returns the seconds until something is."""
         now = self._office.clock.perf()
         if now >= self._list_at:
-            self._list_at = now + LIST_EVERY_S
+            self._list_at = now + timeouts.FLOWER_LIST_S
             self._list()
         waiting = {node.message: number for number, node in self._nodes.items() if node.message is not None}
         if waiting:
             for reply in self._exchange.replies(tuple(waiting)):
                 self._take(self._nodes[waiting[reply.message]], waiting[reply.message], reply, now)
         for number, node in self._nodes.items():
-            late = now - node.replied_at >= ANSWER_S
+            late = now - node.replied_at >= timeouts.FLOWER_ANSWER_S
             if node.message is None and now >= node.due_at and (late or not node.desk.answering):
                 node.message = self._exchange.send(number, *node.desk.delivery())
-                node.due_at = now + REST_S if node.message is None else now
+                node.due_at = now + timeouts.FLOWER_REST_S if node.message is None else now
         self._office.tidy({digest for node in self._nodes.values() for digest in node.desk.wanted})
         self._ask_status(now)
-        return PULL_EVERY_S
+        return timeouts.FLOWER_PULL_S
 
     def _list(self) -> None:
         found = set(self._exchange.nodes())
@@ -138,7 +128,7 @@ class Carrier:
             if reply.collection.waiting:
                 self._letter_at = now
         if trouble:
-            node.due_at = now + REST_S
+            node.due_at = now + timeouts.FLOWER_REST_S
             if trouble != node.trouble:
                 log.error("node %d: %s", number, trouble)
         node.trouble = trouble
@@ -154,8 +144,8 @@ class Carrier:
                 except ValidationError:
                     log.error("the coordinator's status is none of this version")
         if self._status is None and now >= self._status_at:
-            self._status_at = now + STATUS_EVERY_S
-            self._status = self._office.pass_on(STATUS, STATUS_PATIENCE_S)
+            self._status_at = now + timeouts.FLOWER_STATUS_S
+            self._status = self._office.pass_on(STATUS, timeouts.FLOWER_STATUS_S)
 
 
 def await_coordinator(office: Office, seconds: float) -> None:
@@ -168,7 +158,7 @@ def await_coordinator(office: Office, seconds: float) -> None:
     clock, pause_s = office.clock, timeouts.FIRST_RETRY_S
     started = clock.perf()
     while True:
-        answer = office.pass_on(STATUS, STATUS_PATIENCE_S).result()
+        answer = office.pass_on(STATUS, timeouts.FLOWER_STATUS_S).result()
         if not office.trouble:
             break
         if clock.perf() - started >= seconds:

@@ -7,6 +7,7 @@ from typing import Any
 
 from flwr.app import Message
 
+from crosstrain.domain.timeouts import FLOWER_TTL_S
 from crosstrain.errors import UsageError
 from crosstrain.flower.carrier import Reply
 from crosstrain.flower.papers import Collection, Delivery, read
@@ -14,8 +15,6 @@ from crosstrain.flower.pulls import Pulls
 from crosstrain.flower.records import pack, unpack
 
 MESSAGE_TYPE = "query.pump"
-TTL_S = 3600.0
-"""After so long without a reply a node gets another message; one that is gone is noticed by the SuperLink much sooner."""
 
 
 class GridExchange:
@@ -29,7 +28,7 @@ class GridExchange:
         return list(self._grid.get_node_ids())
 
     def send(self, node: int, delivery: Delivery, data: bytes) -> str | None:
-        message = Message(pack(delivery, data), dst_node_id=node, message_type=MESSAGE_TYPE, ttl=TTL_S)
+        message = Message(pack(delivery, data), dst_node_id=node, message_type=MESSAGE_TYPE, ttl=FLOWER_TTL_S)
         (number,) = self._grid.push_messages([message])
         return str(number) if number else None
 

@@ -35,8 +35,6 @@ from crosstrain.wire.mailbox import (
 log = logging.getLogger(__name__)
 
 REQUESTS_AT_ONCE = 32
-SOON_S = 1.0
-"""How long a node waits for a letter while an answer to an earlier one is on its way."""
 Direction = Literal["upload", "download"]
 
 
@@ -201,7 +199,11 @@ class Desk:
             parts=parts,
             wants=wants,
             batch_bytes=self._office.batch_bytes if self._office.inline else 0,
-            linger_s=0.0 if moving else min(SOON_S, self._office.linger_s) if pending else self._office.linger_s,
+            linger_s=0.0
+            if moving
+            else min(timeouts.FLOWER_SOON_S, self._office.linger_s)
+            if pending
+            else self._office.linger_s,
             trouble=self._office.trouble,
         )
         return delivery, data

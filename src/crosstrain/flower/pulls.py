@@ -11,10 +11,9 @@ from concurrent.futures import Future, wait
 from threading import Thread
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+from crosstrain.domain.timeouts import FLOWER_PULLED_S
 
-SOON_S = 0.2
-"""How long is waited for pulls that were just begun; what takes longer is taken when it is there."""
+T = TypeVar("T")
 
 
 class Pulls(Generic[T]):
@@ -37,7 +36,7 @@ class Pulls(Generic[T]):
         wanted = tuple(messages)
         begun = {message: self._begin(message) for message in wanted if message not in self._under_way}
         self._under_way = {message: begun.get(message) or self._under_way[message] for message in wanted}
-        wait(begun.values(), SOON_S)
+        wait(begun.values(), FLOWER_PULLED_S)
         found: list[T] = []
         for message in wanted:
             if self._under_way[message].done():

@@ -35,10 +35,6 @@ from crosstrain.wire.mailbox import (
 
 RELAY = "flower"
 """Our name in the mailbox: the same for all processes, so that each continues the pulse of the one before."""
-LONGEST_LOOK_S = 0.5
-"""A message waits for a letter: it is not to come late to it."""
-GATHER_S = 0.2
-"""An agent and its heartbeats often write at about the same time; one message then carries both."""
 
 
 def open_mailbox(directory: str) -> Mailbox:
@@ -140,9 +136,9 @@ class Pump:
             if now - self._shown_at >= timeouts.RELAY_PULSE_S:
                 self._show_life(delivery.trouble)
             pause(min(look, left))
-            look = min(LONGEST_LOOK_S, timeouts.look_again_s(look))
+            look = min(timeouts.FLOWER_LOOK_S, timeouts.look_again_s(look))
         if delivery.linger_s > 0:
-            pause(GATHER_S)
+            pause(timeouts.FLOWER_GATHER_S)
 
     def _news(self, delivery: Delivery) -> bool:
         return any(delivery.in_hand.get(name) != letter.number for name, letter, _ in self._open_letters())

@@ -10,14 +10,13 @@ from typing import Literal
 
 from crosstrain.clock import pause
 from crosstrain.domain.ids import Digest
+from crosstrain.domain.timeouts import FOREVER_S
 from crosstrain.errors import CrosstrainError, IntegrityError, Refused
 from crosstrain.wire.blobs import Blobs
 from crosstrain.wire.mailbox import Failed, Mailbox, Moved, Moving, await_file, open_own
 
 log = logging.getLogger(__name__)
 
-FOREVER_S = 10.0 * 365 * 86400
-"""The sender's patience counts: its letter is withdrawn when that is over, and with it the move."""
 Direction = Literal["upload", "download"]
 MakeBlobs = Callable[[Callable[[float], bool]], Blobs]
 """A client with connections of its own, given what to wait with."""
@@ -68,6 +67,7 @@ class Move:
             path = self._mailbox.outgoing / self._digest
             await_file(path, self._pause)
             os.close(open_own(path))
+            # The sender's patience counts: its letter is withdrawn when that is over, and with it the move.
             blobs.upload(path, self._digest, FOREVER_S, self._progress)
         else:
             path = self._mailbox.incoming / self._digest

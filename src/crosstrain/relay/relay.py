@@ -36,9 +36,6 @@ from crosstrain.wire.mailbox import (
 
 log = logging.getLogger(__name__)
 
-CLEAN_EVERY_S = 60.0
-"""How often what nobody wants any more is looked for; an hour decides, so a minute is soon enough."""
-
 
 @dataclass(slots=True)
 class _Known:
@@ -85,7 +82,7 @@ class Relay:
         self._pulse_due = 0.0
         self._files_now = 0.0
         self._list_due = 0.0
-        self._clean_due = clock.perf() + CLEAN_EVERY_S
+        self._clean_due = clock.perf() + timeouts.CLEAN_EVERY_S
         self._known: dict[str, _Known] = {}
         self._moves: dict[tuple[Direction, Digest], Move] = {}
         self._wanted_at: dict[Digest, float] = {}
@@ -120,7 +117,7 @@ class Relay:
                 self._look_or_say(name, known, now)
         self._drop_moves()
         if now >= self._clean_due:
-            self._clean_due = now + CLEAN_EVERY_S
+            self._clean_due = now + timeouts.CLEAN_EVERY_S
             self._clean(now)
 
     def leave(self) -> None:

@@ -134,7 +134,7 @@ class Heartbeat:
     def stop(self) -> None:
         self._stopping.set()
         self._board.changed.set()
-        self._thread.join(timeouts.SHORTEST_REQUEST_S + 1)
+        self._thread.join(timeouts.BEAT_ENDS_S)
 
     @property
     def stopped(self) -> bool:

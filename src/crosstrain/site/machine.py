@@ -13,6 +13,7 @@ from crosstrain.config import RunConfig, SiteSection
 from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.domain.phase import PhaseProgress
 from crosstrain.domain.site import Phase
+from crosstrain.domain.timeouts import TRAINER_LOOK_S
 from crosstrain.errors import CrosstrainError
 from crosstrain.site.courier import Beside
 from crosstrain.site.heartbeat import Board
@@ -24,9 +25,6 @@ from crosstrain.wire.blobs import Blobs
 from crosstrain.wire.site_api import SiteApi
 
 log = logging.getLogger(__name__)
-
-TRAINER_WAIT_S = 0.05
-"""How often the agent looks at the clock, the coordinator's word and its signals while the trainer works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,5 +140,5 @@ class Machine:
 
     def wait_for_trainer(self) -> Pause:
         """Waits a moment for the trainer's next word, without spinning and without keeping it waiting."""
-        self._link.wait(TRAINER_WAIT_S)
+        self._link.wait(TRAINER_LOOK_S)
         return Pause(0.0)

@@ -17,8 +17,9 @@ from typing import Any
 from crosstrain.domain.ids import Generation
 from crosstrain.domain.phase import PhasePlan
 from crosstrain.domain.site import Phase
+from crosstrain.domain.timeouts import TRAINER_LOOK_S
 from crosstrain.site.inner_phase import InnerPhase
-from crosstrain.site.machine import TRAINER_WAIT_S, Machine, Parts, Pause, Stage
+from crosstrain.site.machine import Machine, Parts, Pause, Stage
 from crosstrain.site.overlap import Overlap
 from crosstrain.site.walltime import blocks_that_fit, may_begin
 from crosstrain.wire import messages
@@ -183,4 +184,4 @@ class PhaseAhead(InnerPhase):
     def _wait(self, reason: str) -> Pause:
         self._p.board.show(Phase.WAITING, detail=reason)
         self._machine.say(reason)
-        return Pause(TRAINER_WAIT_S)
+        return Pause(TRAINER_LOOK_S)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from crosstrain.batch.command import Child, spawn
 from crosstrain.clock import pause
+from crosstrain.domain.timeouts import TRAINER_ENDS_S
 from crosstrain.errors import EnvironmentFault
 from crosstrain.site.settings import TrainerSettings
 from crosstrain.site.trainer import Command
@@ -23,7 +24,6 @@ from crosstrain.site.worker import SOCKET_VARIABLE
 
 _TAIL = 30  # lines of the log in the message about a trainer that ended
 _TORCHRUN = "torch/distributed/elastic/multiprocessing/api.py"
-_CLOSE_S = 5.0
 _RECEIVE = 1 << 16
 
 
@@ -110,9 +110,9 @@ class ProcessLink(CommandLink):
         if self._child and not self._ended:
             self._ended = True
             self._shut()
-            if self._child.wait(_CLOSE_S) is None:
+            if self._child.wait(TRAINER_ENDS_S) is None:
                 self._child.signal(signal.SIGTERM)
-                self._child.wait(_CLOSE_S)
+                self._child.wait(TRAINER_ENDS_S)
             self._child.kill_group()
         self._clear()
         self._forget()

@@ -21,6 +21,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
+from crosstrain.domain.timeouts import DATABASE_LOCK_S
 from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded, UsageError
 from crosstrain.storage import schema
 from crosstrain.storage.file_system import refuse_network_file_system
@@ -251,7 +252,7 @@ def sqlite_engine(path: Path | None, *, read_only: bool = False) -> Engine:
         refuse_network_file_system(path.parent)
         # Not by a URL of SQLAlchemy's: it undoes the quoting, and a path with ? or # would name another file.
         target = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rwc'}"
-        connect = partial(sqlite3.connect, target, uri=True, timeout=30, check_same_thread=False)
+        connect = partial(sqlite3.connect, target, uri=True, timeout=DATABASE_LOCK_S, check_same_thread=False)
         engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
     event.listen(engine, "connect", _configure_read_only if read_only else _configure)
     event.listen(engine, "begin", _begin_read_only if read_only else _begin)

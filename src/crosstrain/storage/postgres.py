@@ -10,28 +10,24 @@ from __future__ import annotations
 from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
+from crosstrain.domain import timeouts
 from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.storage.database import Database, disposed_on_error, one_line, prepare, storage_faults
 
-SILENCE_S = 10
-"""The server gives up a write transaction whose process says nothing for so long, so that a stuck one blocks nobody."""
-LOCK_S = 30
-"""How long a write waits for the one before it."""
-
 _NETWORK = {
-    "connect_timeout": "10",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
+    "connect_timeout": f"{timeouts.DATABASE_CONNECT_S:.0f}",
+    "keepalives_idle": f"{timeouts.DATABASE_PROBE_S:.0f}",
+    "keepalives_interval": f"{timeouts.DATABASE_PROBE_AGAIN_S:.0f}",
     "keepalives_count": "3",
-    "tcp_user_timeout": "20000",
+    "tcp_user_timeout": f"{1000 * timeouts.DATABASE_SILENT_S:.0f}",
     "application_name": "crosstrain",
 }
 """A server that vanished is noticed within half a minute; parameters in the address take precedence."""
 
 # One message, and utility statements only: the transaction's snapshot is taken by the first query after the lock.
 _BEGIN_WRITE = (
-    f"SET LOCAL idle_in_transaction_session_timeout = '{SILENCE_S}s'; "
-    f"SET LOCAL lock_timeout = '{LOCK_S}s'; "
+    f"SET LOCAL idle_in_transaction_session_timeout = '{timeouts.WRITER_SILENT_S:.0f}s'; "
+    f"SET LOCAL lock_timeout = '{timeouts.DATABASE_LOCK_S:.0f}s'; "
     "LOCK TABLE run IN EXCLUSIVE MODE"
 )
 _KEY = "(to_regclass('run')::oid::bigint << 32) + :term"

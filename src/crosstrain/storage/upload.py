@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Self
 
 from crosstrain.domain.ids import Digest
+from crosstrain.domain.timeouts import VERIFY_WAIT_S
 from crosstrain.errors import IntegrityError, Refused
 from crosstrain.partial_file import PartialFile, PrefixHash, Record
 from crosstrain.storage.durable import disk_faults, sync_directory
-
-VERIFY_WAIT_S = 15.0
-"""How long the last part of an upload waits for another request that is just verifying the same blob."""
 
 
 class Following:

@@ -26,8 +26,6 @@ Reply = TypeVar("Reply", bound=BaseModel)
 
 Send = Callable[[httpx.Client, httpx.Timeout], httpx.Response]
 
-FIRST_RETRY_S = timeouts.FIRST_RETRY_S
-LONGEST_RETRY_S = timeouts.LONGEST_RETRY_S
 RETRIED_STATUS = frozenset({429, 500, 502, 503, 504, 507})
 """Answers that another attempt may change; 507 is a coordinator whose disk is full and that waits for room."""
 FAILED = "the coordinator failed at it, and its log says why"
@@ -92,7 +90,7 @@ class ControlClient:
 
     def _exchange(self, send: Send, reply: type[Reply], deadline_s: float) -> Reply:
         started = self._clock.perf()
-        pause = FIRST_RETRY_S
+        pause = timeouts.FIRST_RETRY_S
         while True:
             hint = _NO_ANSWER
             sent = self._clock.perf()
@@ -119,13 +117,13 @@ class ControlClient:
                     f"The coordinator at {self._addresses} did not answer within {deadline_s:.0f} s ({self.trouble}).",
                     hint,
                 )
-            pause = min(LONGEST_RETRY_S, 2 * pause)
+            pause = min(timeouts.LONGEST_RETRY_S, 2 * pause)
 
     def _limit(self, left_s: float) -> httpx.Timeout:
         """How long one attempt may take: a stalled connection must not outlast the caller's patience."""
         rtt_s = self.rtt_ms / 1000
         attempt = timeouts.attempt_s(left_s, rtt_s)
-        return httpx.Timeout(attempt, connect=min(attempt, timeouts.connect_s(rtt_s)))
+        return httpx.Timeout(attempt, connect=min(attempt, timeouts.CONNECT_S))
 
     def _fail(self, trouble: str) -> None:
         """Notes why an attempt failed, and logs what is new, so that a wait of hours has a reason."""

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-LOOK_S = 0.2
-"""How often the caller looks at what its threads did."""
+from crosstrain.domain.timeouts import CREW_LOOK_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Threads:
             thread.start()
         try:
             while any(thread.is_alive() for thread in threads):
-                changed.wait(LOOK_S)
+                changed.wait(CREW_LOOK_S)
                 changed.clear()
                 labour.look()
         except BaseException:

@@ -8,16 +8,13 @@ import threading
 from collections.abc import Callable, Sequence
 
 from crosstrain.clock import Clock
-from crosstrain.domain.timeouts import FIRST_RETRY_S, LONGEST_RETRY_S
+from crosstrain.domain.timeouts import FIRST_RETRY_S, LONGEST_RETRY_S, PAUSE_LOOK_S
 from crosstrain.errors import Unreachable
 from crosstrain.wire.addresses import Turns
 from crosstrain.wire.line import Line, LineBrokenError
 from crosstrain.wire.reach import Reach
 
 log = logging.getLogger(__name__)
-
-LOOK_S = 2.0
-"""How often a pause looks whether it is still wanted."""
 
 
 class TryAgainError(Exception):
@@ -141,9 +138,9 @@ class Patience:
         if left <= 0:
             raise self._over(self._trouble)
         while rest > 0 and not self._ended:
-            if self._wait(min(rest, LOOK_S)):
+            if self._wait(min(rest, PAUSE_LOOK_S)):
                 raise self._over(self._trouble)
-            rest -= LOOK_S
+            rest -= PAUSE_LOOK_S
 
     def _over(self, reason: str) -> Unreachable:
         return Unreachable(

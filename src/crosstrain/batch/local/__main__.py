@@ -12,6 +12,7 @@ from crosstrain.batch.local.jobs import LocalJob, all_jobs, new_job
 from crosstrain.batch.local.supervisor import supervise
 from crosstrain.clock import SystemClock, pause
 from crosstrain.domain.plural import counted
+from crosstrain.domain.timeouts import LOCAL_SUPERVISED_S
 
 
 def main() -> int:
@@ -78,7 +79,7 @@ def _submit(words: argparse.Namespace, directory: Path) -> int:
     spawn([*argv, str(number)], log=job.directory / "supervisor.log")
     # A listing right after this must find the job supervised.
     while not job.has_supervisor and job.fact("end") is None:
-        pause(0.01)
+        pause(LOCAL_SUPERVISED_S)
     sys.stdout.write(f"{number}\n")
     return 0
 

@@ -14,17 +14,14 @@ from crosstrain.batch.local.adapter import END_TIME
 from crosstrain.batch.local.jobs import LocalJob, all_jobs
 from crosstrain.batch.readings import JobState
 from crosstrain.clock import SystemClock, pause
-
-LOOK_S = 0.05
-KILL_WAIT_S = 5.0
-"""Between SIGTERM and SIGKILL."""
+from crosstrain.domain.timeouts import LOCAL_KILL_S, LOCAL_LOOK_S
 
 
 def supervise(job: LocalJob, nodes: int) -> None:
     """Runs a job from submission to end."""
     with job.supervised():
         while not job.cancelled and not _may_start(job, nodes):
-            pause(LOOK_S)
+            pause(LOCAL_LOOK_S)
         if job.cancelled:
             job.note("end", {"state": JobState.CANCELLED.value, "at": _now(), "code": None})
             return
@@ -75,7 +72,7 @@ def _run(job: LocalJob) -> tuple[JobState, int | None]:
     child = spawn(["/bin/bash", asked.script], env=environment, log=Path(asked.log), cwd=Path(asked.script).parent)
     drained = False
     try:
-        while (code := child.wait(LOOK_S)) is None:
+        while (code := child.wait(LOCAL_LOOK_S)) is None:
             spent = SystemClock().perf() - begun
             if job.cancelled:
                 return JobState.CANCELLED, _end(child)
@@ -92,4 +89,4 @@ def _run(job: LocalJob) -> tuple[JobState, int | None]:
 
 def _end(child: Child) -> int | None:
     child.signal(signal.SIGTERM)
-    return child.wait(KILL_WAIT_S)
+    return child.wait(LOCAL_KILL_S)

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from crosstrain.domain.timeouts import COLLECTIVE_S, NEXT_COMMAND_S
 from crosstrain.errors import IntegrityError
 from crosstrain.site.titan.shim import device_type
 
-_COLLECTIVE_TIMEOUT = timedelta(minutes=30)
-_COMMAND_TIMEOUT = timedelta(days=365)
+_COLLECTIVE_TIMEOUT = timedelta(seconds=COLLECTIVE_S)
+_COMMAND_TIMEOUT = timedelta(seconds=NEXT_COMMAND_S)
 _LIMB_BITS = 32
 
 T = TypeVar("T")
