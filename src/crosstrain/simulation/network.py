@@ -34,6 +34,7 @@ class Weather:
         lose_request, lose_reply: the site sees a dead connection either way.
         duplicate: the request arrives a second time, some seconds later and behind others.
         corrupt: one byte of an upload is flipped on the way.
+        blob_s: how much longer a request takes that is about a blob, seconds.
     """
 
     rtt_ms: float = 50.0
@@ -41,6 +42,7 @@ class Weather:
     lose_reply: float = 0.0
     duplicate: float = 0.0
     corrupt: float = 0.0
+    blob_s: float = 0.0
 
 
 class CoordinatorDownError(Exception):
@@ -79,7 +81,7 @@ class SimulatedTransport(httpx.BaseTransport):
         method, path = request.method, request.url.raw_path.decode()
         body, headers = request.read(), dict(request.headers)
         half = self._weather.rtt_ms / 2000 * (0.5 + self._random.random())
-        self._actor().sleep(half)
+        self._actor().sleep(half + (self._weather.blob_s if "/blobs/" in path else 0.0))
         if self._cut() or self._random.random() < self._weather.lose_request:
             self._actor().sleep(5.0)
             raise httpx.ConnectTimeout("the request was lost", request=request)
