@@ -13,12 +13,11 @@ import pytest
 import zstandard
 from corpora import article, build, jsonl, packed_documents, stream, write
 
-from crosstrain.corpus.manifest import Manifest, require_blocks
+from crosstrain.corpus.manifest import Manifest
 from crosstrain.corpus.options import BuildOptions, BuildProgress
 from crosstrain.corpus.reading import open_tokens, stdlib_sources
 from crosstrain.corpus.tokenizer import decode, encode
 from crosstrain.corpus.verify import verify_corpus
-from crosstrain.errors import UsageError
 
 TEXTS = [article(n) for n in range(40)]
 
@@ -243,15 +242,6 @@ def test_many_inputs_share_a_line_of_the_manifest(articles: Path, out: Path, opt
     manifest = build(inputs, out, options)
     assert [source.name for source in manifest.sources[-2:]] == ["more-9.md", "(10 more)"]
     assert sum(source.documents for source in manifest.sources) == 60
-
-
-def test_blocks_need_windows(articles: Path, out: Path, options: BuildOptions) -> None:
-    manifest = build([articles], out, options)
-    windows = manifest.train.windows
-    assert require_blocks(manifest, windows) == 1
-    assert require_blocks(manifest, windows - 1) == 2
-    with pytest.raises(UsageError, match=f"{windows + 1} windows, and the corpus has {windows}"):
-        require_blocks(manifest, windows + 1)
 
 
 def test_the_standard_library_is_there() -> None:

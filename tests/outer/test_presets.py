@@ -9,7 +9,7 @@ import pytest
 
 from crosstrain.config import OuterSection
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
-from crosstrain.outer.presets import OuterRule, effective_gain, hyperparameters, outer_rule
+from crosstrain.outer.presets import OuterRule, hyperparameters, outer_rule
 
 UNSET = OuterSection()
 
@@ -67,8 +67,3 @@ def test_a_solo_round_has_its_own_values_unramped(preset: Any, beta: float) -> N
 def test_an_empty_round_has_no_outer_step(contributions: int) -> None:
     with pytest.raises(ValueError, match="at least one contribution"):
         hyperparameters(outer_rule(UNSET, "paper", "adamw"), 0, 100, contributions)
-
-
-def test_effective_gain() -> None:
-    assert [effective_gain(eta, 0.9) for eta in (0.7, 1.0, 0.4)] == pytest.approx([7.0, 10.0, 4.0])
-    assert effective_gain(1.0, 0.0) == 1.0

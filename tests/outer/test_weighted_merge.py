@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crosstrain.outer.encoding import BF16, BLOCK, Delta, Quantized, quantize, round_to_bf16
+from crosstrain.outer.encoding import BF16, BLOCK, Delta, Quantized, quantize, round_to_bf16, widen
 from crosstrain.outer.outer_optimizer import OuterHyperparameters
 from crosstrain.outer.weighted_merge import (
     Kernel,
     Merged,
     NumpyKernel,
     Workspace,
-    add_tensors,
     compiled_kernel,
     merge_tensor,
     weigh,
@@ -172,8 +171,10 @@ def test_a_sum_begun_before_the_last_delta_came_gives_the_same_bits(begun: int) 
     weights, momentum, arrays = state(1000, 4)
     deltas: list[Delta] = [*arrays[:2], quantize(arrays[2], "int8"), arrays[3]]
     weighting, workspace = weigh((30, 7, 50, 11)), Workspace(256)
-    chunks = add_tensors(deltas[:begun], weighting.factors[:begun], 1000, workspace)
-    so_far = np.concatenate([chunk.copy() for chunk in chunks])
+    so_far, widened = np.zeros((2, 1000), np.float32)
+    for delta, factor in zip(deltas[:begun], weighting.factors, strict=False):
+        widen(delta, widened)
+        so_far = so_far + widened * factor
     rest = weighting._replace(factors=(np.float32(1), *weighting.factors[begun:]))
     into = Merged(np.empty(1000, np.float32), np.empty(1000, np.float32), np.empty(1000, BF16))
     for _ in merge_tensor(weights, momentum, [so_far, *deltas[begun:]], rest, PAPER, workspace, into):

@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from crosstrain.corpus.durable import write_atomically
-from crosstrain.domain.plural import counted
 from crosstrain.errors import IntegrityError, UsageError
 
 FORMAT_VERSION = 1
@@ -145,18 +144,3 @@ def digest_content(seq_len: int, dtype: str, train: SplitRecord, heldout: SplitR
     lines = [f"crosstrain corpus {FORMAT_VERSION}", f"seq_len {seq_len}", f"dtype {dtype}"]
     lines += [f"{name} {split.tokens} {split.sha256}" for name, split in (("train", train), ("heldout", heldout))]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def require_blocks(manifest: Manifest, block_windows: int) -> int:
-    """Number of blocks of `block_windows` windows, the last one perhaps short.
-
-    Raises:
-        UsageError: the training split does not fill one block.
-    """
-    if manifest.train.windows < block_windows:
-        raise UsageError(
-            f"One block is {counted(block_windows, 'window')}, and the corpus has {manifest.train.windows} "
-            f"({counted(manifest.train.tokens, 'token')} at seq_len {manifest.seq_len}).",
-            f"set data.block_windows to at most {manifest.train.windows}, or build the corpus from more text",
-        )
-    return -(-manifest.train.windows // block_windows)

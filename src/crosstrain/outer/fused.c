@@ -99,18 +99,6 @@ INLINED void add_up(const struct term *terms, size_t count_terms, size_t block, 
         fold(&terms[t], 0, block, count, sum);
 }
 
-/* sum = the weighted sum of the terms, over n elements. */
-FOR_EACH_PROCESSOR
-void crosstrain_sum(size_t n, const struct term *terms, size_t count_terms, void *sum)
-{
-    for (size_t begin = 0; begin < n; begin += BLOCK) {
-        float added[BLOCK];
-        size_t count = n - begin < BLOCK ? n - begin : BLOCK;
-        add_up(terms, count_terms, begin / BLOCK, count, added);
-        memcpy((char *)sum + begin * 4, added, count * 4);
-    }
-}
-
 /* new_weights, new_momentum, wire = the outer step from weights and momentum (null: zero), over n elements. */
 FOR_EACH_PROCESSOR
 void crosstrain_merge(size_t n, const void *weights, const void *momentum, const struct term *terms, size_t count_terms,

@@ -30,7 +30,7 @@ class FusedKernel:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_float
-        self._merge, self._sum = library.crosstrain_merge, library.crosstrain_sum
+        self._merge, self._look = library.crosstrain_merge, library.crosstrain_look
         self._merge.argtypes = [
             size,
             pointer,
@@ -44,10 +44,8 @@ class FusedKernel:
             pointer,
             pointer,
         ]
-        self._sum.argtypes = [size, pointer, size, pointer]
-        self._look = library.crosstrain_look
         self._look.argtypes = [size, pointer, pointer, pointer]
-        self._merge.restype = self._sum.restype = self._look.restype = None
+        self._merge.restype = self._look.restype = None
 
     def merge(
         self,
@@ -71,10 +69,6 @@ class FusedKernel:
             hyper.beta,
             *(array.ctypes.data for array in new),
         )
-
-    def add_up(self, deltas: Sequence[Delta], factors: Sequence[np.float32], out: Float32) -> None:
-        """See `weighted_merge.Kernel`."""
-        self._sum(out.size, _terms(deltas, factors), len(deltas), out.ctypes.data)
 
     def look(self, delta: Delta) -> tuple[float, float]:
         """See `delta.look`."""

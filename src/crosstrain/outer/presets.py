@@ -91,12 +91,3 @@ def hyperparameters(rule: OuterRule, global_step: int, total_steps: int, contrib
     ramp_steps = rule.ramp * total_steps
     grown = 1.0 if global_step >= ramp_steps else global_step / ramp_steps
     return OuterHyperparameters(rule.eta, rule.beta * grown)
-
-
-def effective_gain(eta: float, beta: float) -> float:
-    """How far aligned deltas move the weights per round in the steady state, in deltas: eta / (1 - beta).
-
-    Trap 2: .7 and .9 give 7, although the first round moves only (1 + beta) eta = 1.33; a paper solo round, 1 and .9,
-    gives 10 (first round 1.9). A gain above 1 extrapolates beyond what any site trained.
-    """
-    return eta / (1.0 - beta)

@@ -77,10 +77,6 @@ class Kernel(Protocol):
         """Fills `new` (weights, momentum, wire), which may be the inputs themselves. A momentum of None is zero."""
         ...
 
-    def add_up(self, deltas: Sequence[Delta], factors: Sequence[np.float32], out: Float32) -> None:
-        """out = the weighted sum of the deltas."""
-        ...
-
 
 class NumpyKernel:
     """`Kernel` for chunks of up to `chunk` elements; runs anywhere."""
@@ -102,7 +98,7 @@ class NumpyKernel:
         """See `Kernel`."""
         mean, scratch = self._sum[: weights.size], self._scratch[: weights.size]
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            self.add_up(deltas, factors, mean)
+            self._add_up(deltas, factors, mean)
             np.multiply(mean, share, out=mean)
             if momentum is None:
                 new[1][:] = 0
@@ -110,8 +106,8 @@ class NumpyKernel:
             outer_step_chunk(weights, momentum, mean, hyper, scratch, new[0], new[1])
         round_to_bf16(new[0], new[2])
 
-    def add_up(self, deltas: Sequence[Delta], factors: Sequence[np.float32], out: Float32) -> None:
-        """See `Kernel`."""
+    def _add_up(self, deltas: Sequence[Delta], factors: Sequence[np.float32], out: Float32) -> None:
+        """out = the weighted sum of the deltas."""
         scratch = self._scratch[: out.size]
         widen(deltas[0], out)
         np.multiply(out, factors[0], out=out)
@@ -211,24 +207,6 @@ def merge_tensor(
         chunks = [part_of(delta, begin, end) for delta in flat]
         workspace.kernel.merge(flat_weights[part], old_momentum, chunks, weighting.factors, weighting.share, hyper, new)
         yield new
-
-
-def add_tensors(
-    deltas: Sequence[Delta], factors: Sequence[np.float32], size: int, workspace: Workspace
-) -> Iterator[Float32]:
-    """The weighted sum of deltas of one tensor of `size` elements, chunk by chunk: a sum to go on with.
-
-    `merge_tensor` gives the same bits with the sum as its first delta, of factor 1, as with the deltas that are in it.
-
-    Yields:
-        Flat chunks, valid until the next one is asked for.
-    """
-    flat = flat_deltas(deltas, factors, size)
-    for begin in range(0, size, workspace.chunk):
-        end = min(begin + workspace.chunk, size)
-        out = workspace.merged.weights[: end - begin]
-        workspace.kernel.add_up([part_of(delta, begin, end) for delta in flat], factors, out)
-        yield out
 
 
 def flat_deltas(deltas: Sequence[Delta], factors: Sequence[np.float32], size: int) -> list[Delta]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -71,12 +71,3 @@ class Distribution:
                 return value + (here - value) * (probability - middle) / (centre - middle)
             before, middle, value = share, centre, here
         return value
-
-
-def weighted_median(samples: Sequence[Sample]) -> float:
-    """The value that half of the weight does not exceed.
-
-    Raises:
-        ValueError: there is no sample with a positive weight.
-    """
-    return Distribution(samples).quantile(0.5)

@@ -241,10 +241,6 @@ class SiteNode:
         agent.stop_reason = "its job ends"
         self._world.after(1000 * walltime_s, lambda: self._kill_if_same(agent))
 
-    def end_requested(self) -> None:
-        if self._agent is not None:
-            self._agent.stop_reason = "asked to"
-
     def _kill_if_same(self, agent: Agent) -> None:
         if self._agent is agent:
             self._die()

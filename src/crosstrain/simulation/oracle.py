@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from crosstrain.coordinator.tick import STALL_FACTOR
-from crosstrain.domain.block import TRANSITIONS, Corpus
+from crosstrain.domain.block import Corpus
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Digest, Instant
 from crosstrain.domain.lease import LeaseState
@@ -25,8 +25,6 @@ from crosstrain.simulation.trainer import Exports
 from crosstrain.simulation.world import World
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.storage.database import Database
-
-BLOCK_KINDS = frozenset(kind.value for kind in TRANSITIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,15 +63,6 @@ _ACCEPTED = (
     .where(_contributions.generation == bindparam("generation"), _contributions.accepted)
     .order_by(_contributions.token)
 )
-_HAS_CONTRIBUTED = Prepared(
-    select(_contributions.token)
-    .where(
-        _contributions.generation == bindparam("generation"),
-        _contributions.site == bindparam("site"),
-        _contributions.accepted,
-    )
-    .limit(1)
-)
 _ROUND_BEGUN = Prepared(select(begun_at(bindparam("generation"))))
 _DRAW = Prepared(
     update(schema.run)
@@ -211,11 +202,6 @@ def contribution(connection: Connection, token: Token) -> RowMapping | None:
 def accepted(connection: Connection, generation: Generation) -> tuple[RowMapping, ...]:
     """Accepted contributions of a round in their canonical order, by token."""
     return tuple(connection.execute(_ACCEPTED, {"generation": generation}).mappings())
-
-
-def has_contributed(connection: Connection, generation: Generation, site: SiteName) -> bool:
-    """Whether a contribution of the site was accepted in the round."""
-    return _HAS_CONTRIBUTED.first(connection, generation=generation, site=site) is not None
 
 
 def all_contributions(connection: Connection) -> tuple[RowMapping, ...]:

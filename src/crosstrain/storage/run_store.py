@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, bindparam, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, insert, select, update
 
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.generation import GenerationRecord
@@ -187,10 +187,6 @@ def recent_events(connection: Connection, limit: int) -> Sequence[RowMapping]:
     """The newest rows, oldest first."""
     query = select(schema.events).order_by(_events.seq.desc()).limit(limit)
     return connection.execute(query).mappings().all()[::-1]
-
-
-def event_count(connection: Connection) -> int:
-    return int(connection.execute(select(func.count()).select_from(schema.events)).scalar_one())
 
 
 def _record(row: Row) -> GenerationRecord:
