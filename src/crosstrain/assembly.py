@@ -26,6 +26,7 @@ from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.domain.ledger import open_epoch
 from crosstrain.domain.plural import counted
+from crosstrain.domain.timeouts import FOREVER_S
 from crosstrain.errors import UsageError
 from crosstrain.outer.presets import outer_rule
 from crosstrain.planner import routes as placement_routes
@@ -39,7 +40,7 @@ from crosstrain.site.process_link import ProcessLink
 from crosstrain.site.settings import TrainerSettings
 from crosstrain.site.spool import Spool
 from crosstrain.site.trainer_link import TrainerLink
-from crosstrain.storage import ledger_store, run_store
+from crosstrain.storage import ledger_store, run_store, s3_trial
 from crosstrain.storage.database import Database, open_sqlite
 from crosstrain.storage.deltas import Deltas
 from crosstrain.storage.durable import make_directory
@@ -59,7 +60,6 @@ DATABASE = "run.sqlite"
 LOCK = "lock"
 OBJECTS = "objects"
 WORK = "work"
-FOREVER_S = 10.0 * 365 * 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +234,8 @@ def open_coordinator(files: RunFiles, host: str | None, port: int | None) -> Coo
         listener = listen(host or config.coordinator.host, config.coordinator.port if port is None else port)
         undo.callback(listener.close)
         directory = make_directory(files.coordinator_dir, "coordinator.dir")
+        objects = open_objects(files, tried=True)
         database, lock = open_database(files)
-        objects = open_objects(files)
         begin = partial(begin_service, config, identity, database, objects, directory / WORK, clock)
         process = Process(database, lock, clock, config.coordinator.takeover_s, begin)
         undo.callback(process.close)
@@ -256,17 +256,19 @@ def open_database(files: RunFiles) -> tuple[Database, TermLock]:
     return Database(engine), PostgresTermLock(engine)
 
 
-def open_objects(files: RunFiles) -> ObjectStore:
-    """The run's blobs; nothing is asked of a service yet.
+def open_objects(files: RunFiles, tried: bool = False) -> ObjectStore:
+    """The run's blobs; a bucket is asked nothing yet, unless it is to be `tried`.
 
     Raises:
         UsageError: `coordinator.objects` is no place, or boto3 is not installed.
+        EnvironmentFault: the bucket is not there, or refuses what a run needs.
     """
     section, directory = files.config.coordinator, files.coordinator_dir / OBJECTS
     if not section.objects:
         return LocalObjectStore(directory)
     place = place_of(section.objects, section.objects_endpoint, section.objects_region)
-    return S3ObjectStore(S3Bucket(place), directory, round(1e9 * section.objects_cache_gb))
+    bucket = s3_trial.required(S3Bucket(place)) if tried else S3Bucket(place)
+    return S3ObjectStore(bucket, directory, round(1e9 * section.objects_cache_gb))
 
 
 def open_stored_run(files: RunFiles) -> tuple[Database, ObjectStore]:

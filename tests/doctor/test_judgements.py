@@ -258,7 +258,7 @@ def test_store_that_is_out_of_reach_costs_the_short_way_alone(seen: StoreSeen, l
     [
         (BucketSeen("s3://runs/x"), Level.OK),
         (BucketSeen("s3://runs/x", tried=False), Level.UNKNOWN),
-        (BucketSeen("s3://runs/x", error="The object store s3://runs/x/ fails: AccessDenied."), Level.FAIL),
+        (BucketSeen("s3://runs/x", error="The object store s3://runs/x/ refuses.", hint="see ..."), Level.FAIL),
     ],
 )
 def test_bucket_that_refuses_is_told_with_its_reason(seen: BucketSeen, level: Level) -> None:

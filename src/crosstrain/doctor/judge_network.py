@@ -161,9 +161,8 @@ def judge_bucket(seen: BucketSeen) -> Finding:
         sentence = f"{seen.name} was not tried: there is no boto3 here, or no credentials"
         return Finding(Level.UNKNOWN, name, sentence, "needed on the coordinator's machine alone")
     if seen.error:
-        advice = "the coordinator's credentials must allow to list the bucket, and to get, put and delete objects"
-        return Finding(Level.FAIL, name, seen.error, advice)
-    return Finding(Level.OK, name, f"{seen.name} can be listed, written and read")
+        return Finding(Level.FAIL, name, seen.error, seen.hint)
+    return Finding(Level.OK, name, f"{seen.name} can be listed, written, read and cleared")
 
 
 def judge_box(seen: Box) -> Finding:

@@ -103,12 +103,13 @@ class BucketSeen:
 
     Attributes:
         tried: False if there are none, or no boto3.
-        error: what it refused.
+        error, hint: what it refused, and what to do.
     """
 
     name: str
     tried: bool = True
     error: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
