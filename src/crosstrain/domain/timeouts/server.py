@@ -10,6 +10,7 @@ SHUTDOWN_S = 10.0
 FRONT_PATIENCE_S = 300.0
 LONGEST_STEP_PAUSE_S = 1.0
 FAULT_PAUSE_S = 5.0
+COMPLAINT_S = 60.0
 LONGEST_STANDBY_LOOK_S = 0.5
 DATABASE_LOCK_S = 30.0
 WRITER_SILENT_S = 10.0
@@ -59,6 +60,7 @@ def of_coordinators(found: Circumstances) -> tuple[Timeout, ...]:
             FAULT_PAUSE_S,
             "a full disk stops the merge, and a line of the log every 5 s says so",
         ),
+        fixed("the next line on a fault that requests meet", COMPLAINT_S, "every site hears of it, again and again"),
         fixed(
             "a standby's takeover",
             TAKEOVER_S,

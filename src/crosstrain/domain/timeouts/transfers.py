@@ -9,6 +9,8 @@ from crosstrain.domain.timeouts.row import Timeout, fixed
 CREW_LOOK_S = 0.2
 PAUSE_LOOK_S = 2.0
 VERIFY_WAIT_S = 15.0
+LOCK_STUCK_S = 15.0
+LOCK_LOOK_S = 0.02
 COMPLETE_WAIT_S = 3.0
 STORE_PATIENCE_S = 60.0
 STORE_AVOIDED_S = 3600.0
@@ -37,6 +39,14 @@ def of_blobs(found: Circumstances) -> tuple[Timeout, ...]:
             "the same blob, verified for another",
             VERIFY_WAIT_S,
             "half of an answer's patience; the client asks again then",
+        ),
+        fixed(
+            "a process that holds the file of a transfer",
+            LOCK_STUCK_S,
+            "as long as one write and one fsync at most; one that is stopped keeps it, and a copy is gone on with",
+        ),
+        fixed(
+            "look at such a file's lock", LOCK_LOOK_S, "soon beside a write, and only where another process is at work"
         ),
     )
 
