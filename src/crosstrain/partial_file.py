@@ -6,17 +6,21 @@
 Every byte is written once and noted after it was written. So what is noted is what came, a writer that was thought dead
 changes nothing, and the SHA-256 can follow the growing front of the file instead of beginning at the end. Neither file is
 synchronised while they grow: a power cut may leave notes of bytes that are gone, and then the digest tells.
+
+A writer that is stopped in the middle of a write holds the file's lock. The next one that opens the file then goes on with a copy
+under the same name, and the stopped one has a file that nobody looks at.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import hashlib
 import json
+import logging
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +28,9 @@ from typing import Self
 
 from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
+from crosstrain.file_lock import FileLock
+
+log = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 20
 SYNC_BYTES = 16 << 20
@@ -62,7 +69,7 @@ class PartialFile:
     def __init__(self, base: Path, digest: Digest, total: int) -> None:
         self._part, self._note = paths(base)
         self.digest, self.total = digest, total
-        self._handle = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._handle, self._lock = _open(self._part, self._note)
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +95,7 @@ class PartialFile:
                         held = held.add(place, place + count)
             finally:
                 newest = record if held is record.held else replace(record, held=held)
-                if newest is not record:
+                if newest is not record and self._is_named:  # else we were thought dead, and the note is of a copy
                     _store(self._note, newest)
             return newest
 
@@ -122,16 +129,15 @@ class PartialFile:
     def locked(self) -> Iterator[Record | None]:
         """Holds the file's lock, against threads and processes; gives `record`.
 
-        Who holds it first looks whether the name still means this file, so that nobody writes into a published one.
+        Who holds it first looks whether the name still means this file, so that nobody writes into a published one. None too
+        if another process holds the lock and does not go on; whoever opens the file again gets past that.
         """
-        fcntl.flock(self._handle, fcntl.LOCK_EX)
-        try:
-            mine, named = os.fstat(self._handle), None
-            with contextlib.suppress(FileNotFoundError):
-                named = self._part.stat()
-            yield self._current(mine.st_size) if named and os.path.samestat(mine, named) else None
-        finally:
-            fcntl.flock(self._handle, fcntl.LOCK_UN)
+        with self._lock.held() as held:
+            yield self._current(os.fstat(self._handle).st_size) if held and self._is_named else None
+
+    @property
+    def _is_named(self) -> bool:
+        return _means(self._part, self._handle)
 
     def _current(self, size: int) -> Record | None:
         """The record of this very file: one without its full length was just made, and older notes are not its own."""
@@ -141,6 +147,49 @@ class PartialFile:
             _store(self._note, record)
             os.ftruncate(self._handle, self.total)
         return record if (record.digest, record.total) == (self.digest, self.total) else None
+
+
+_copying = threading.Lock()
+
+
+def _open(part: Path, note: Path) -> tuple[int, FileLock]:
+    """The file, which is made if it is not there; a copy if somebody holds it who does not go on."""
+    handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = FileLock(handle)
+    with lock.held() as held:
+        if held:
+            return handle, lock
+    try:
+        with _copying:
+            if _means(part, handle):  # else another thread made one already
+                log.warning(
+                    "%s is held by a process that does not go on: is one stopped? Going on with a copy of it", part
+                )
+                _copy_held(handle, part, _load(note))
+    finally:
+        os.close(handle)
+    return _open(part, note)
+
+
+def _means(part: Path, handle: int) -> bool:
+    """Whether the name means this file."""
+    try:
+        return os.path.samestat(os.fstat(handle), part.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _copy_held(handle: int, part: Path, record: Record | None) -> None:
+    """Puts another file in the place of this one, with the bytes that are noted."""
+    copy = part.with_suffix(".copy")
+    with copy.open("wb") as file:
+        if record is not None:
+            file.truncate(record.total)
+            for start, stop in record.held.spans:
+                file.seek(start)
+                for place in range(start, stop, READ_BYTES):
+                    file.write(os.pread(handle, min(READ_BYTES, stop - place), place))
+    copy.replace(part)
 
 
 class PrefixHash:
@@ -202,8 +251,8 @@ def look(base: Path) -> Record | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH)  # not while the note is written
-        return _load(note)
+        with FileLock(handle, shared=True).held():  # not while the note is written; whoever does not go on writes none
+            return _load(note)
     finally:
         os.close(handle)
 

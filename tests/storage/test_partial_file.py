@@ -1,0 +1,106 @@
+"""A file that comes in pieces, one of whose writers is stopped while it holds the lock: the others go on without it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from crosstrain.batch.command import Child, spawn
+from crosstrain.clock import SystemClock, pause
+from crosstrain.domain.byte_ranges import ByteRanges
+from crosstrain.domain.ids import Digest
+from crosstrain.partial_file import PartialFile, look, paths
+
+DIGEST = Digest("a" * 64)
+HALF = 5000
+TOTAL = 2 * HALF
+PATIENCE_S = 20.0
+WRITES = """
+from pathlib import Path
+from crosstrain.partial_file import PartialFile
+with PartialFile(Path({base!r}), "a" * 64, {total}) as file:
+    for offset in range({total} - {piece}, 0, -{piece}):
+        file.write(offset, b"x" * {piece})
+"""
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that holds the lock for a moment is taken for one that does not go on."""
+    monkeypatch.setattr("crosstrain.domain.timeouts.LOCK_STUCK_S", 0.1)
+
+
+@contextmanager
+def held_elsewhere(base: Path) -> Iterator[None]:
+    """The lock as another process holds it."""
+    handle = os.open(paths(base)[0], os.O_RDWR)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def test_next_writer_goes_on_with_what_is_noted_and_the_stopped_one_changes_nothing(fast_tmp: Path) -> None:
+    base = fast_tmp / "blob"
+    with PartialFile(base, DIGEST, TOTAL) as stopped:
+        stopped.write(0, b"a" * HALF)
+        with held_elsewhere(base):
+            assert stopped.record is None
+            assert stopped.write(HALF, b"x" * HALF) is None
+            record = look(base)
+            assert record is not None and record.held == ByteRanges(((0, HALF),))
+            with PartialFile(base, DIGEST, TOTAL) as after:
+                assert after.record == record
+                found = after.write(HALF, b"b" * HALF)
+                assert found is not None and found.complete
+        assert stopped.write(HALF, b"x" * HALF) is None
+    assert paths(base)[0].read_bytes() == b"a" * HALF + b"b" * HALF
+    assert look(base) == found
+
+
+def test_writer_that_is_stopped_in_the_middle_of_a_write_and_continued_notes_nothing_of_it(fast_tmp: Path) -> None:
+    base, total, piece = fast_tmp / "blob", 256 << 20, 1 << 20
+    code = WRITES.format(base=str(base), total=total, piece=piece)
+    child = spawn([sys.executable, "-c", code], log=fast_tmp / "log")
+    try:
+        stop_in_a_write(child, base)
+        with PartialFile(base, DIGEST, total) as file:
+            before = file.record
+            assert before is not None
+            after = file.write(0, b"y" * piece)
+        child.signal(signal.SIGCONT)
+        assert child.wait(PATIENCE_S) == 0, (fast_tmp / "log").read_text()
+    finally:
+        child.kill_group()
+    assert after is not None and look(base) == after
+    assert after.held == before.held.add(0, piece)
+    data = paths(base)[0].read_bytes()
+    assert all(data[start:stop].count(b"x") == stop - start for start, stop in before.held.spans)
+
+
+def stop_in_a_write(child: Child, base: Path) -> None:
+    """Stops the writer until it holds the lock then."""
+    clock = SystemClock()
+    deadline = clock.perf() + PATIENCE_S
+    while True:
+        assert clock.perf() < deadline and child.poll() is None
+        if look(base) is None:
+            pause(0.001)
+            continue
+        child.signal(signal.SIGSTOP)
+        handle = os.open(paths(base)[0], os.O_RDWR)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        finally:
+            os.close(handle)
+        child.signal(signal.SIGCONT)
