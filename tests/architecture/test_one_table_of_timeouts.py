@@ -36,7 +36,6 @@ NO_WAIT = {
     "collector/tracking.py WATCHED_MS": AGE,
     "corpus/meter.py _INTERVAL_S": SHOWN,
     "dashboard/timeline.py HOUR_S": UNIT,
-    "coordinator/complaints.py EVERY_S": "how often a trouble is said in the log",
     "doctor/judge_network.py DAY_S": UNIT,
     "doctor/judge_network.py MINUTE_MS": UNIT,
     "domain/lease.py PACE_MS": "assumed of a window that was not measured",

@@ -60,7 +60,7 @@ def of_coordinators(found: Circumstances) -> tuple[Timeout, ...]:
             FAULT_PAUSE_S,
             "a full disk stops the merge, and a line of the log every 5 s says so",
         ),
-        fixed("the next line on a fault that requests meet", COMPLAINT_S, "every site hears of it, again and again"),
+        fixed("next line on a fault that requests meet", COMPLAINT_S, "every site hears of it, again and again"),
         fixed(
             "a standby's takeover",
             TAKEOVER_S,

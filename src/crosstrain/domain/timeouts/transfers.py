@@ -41,7 +41,7 @@ def of_blobs(found: Circumstances) -> tuple[Timeout, ...]:
             "half of an answer's patience; the client asks again then",
         ),
         fixed(
-            "a process that holds the file of a transfer",
+            "a process that holds a transfer's file",
             LOCK_STUCK_S,
             "as long as one write and one fsync at most; one that is stopped keeps it, and a copy is gone on with",
         ),
