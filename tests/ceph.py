@@ -138,11 +138,11 @@ class Ceph:
 
 
 @contextmanager
-def serve(least_part: int = 1) -> Iterator[Ceph]:
+def serve(least_part: int) -> Iterator[Ceph]:
     """Runs a cluster.
 
     Args:
-        least_part: bytes that every part but the last of an upload must have; 5 MiB where nobody sets it.
+        least_part: bytes that every part but the last of an upload must have.
     """
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="ct-ceph-", dir=memory if os.access(memory, os.W_OK) else None) as name:
