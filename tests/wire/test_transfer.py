@@ -98,6 +98,7 @@ def test_download_beside_leftovers_that_say_nothing_begins_anew(bench: Bench, re
     [
         {},
         {"content-range": "bytes 0-9/2008"},
+        {"content-range": "bytes 600-1599/2008"},
         {"content-range": "bytes 700-1599/*"},
         {"content-range": "bytes 700-1599/9999"},
         {"content-range": "bytes 700-2007/2008"},
@@ -108,10 +109,17 @@ def test_download_beside_leftovers_that_say_nothing_begins_anew(bench: Bench, re
     ],
 )
 def test_download_range_that_was_not_asked_for_is_refused(bench: Bench, headers: dict[str, str]) -> None:
-    bench.begun(DATA, (0, 700))
-    bench.line.instead = lambda request: (
-        Response(DATA[700:1600], 206, headers) if request.path.count("/") == 3 else None
-    )
+    refused_range(bench, DATA[700:1600], headers)
+
+
+def test_download_range_that_is_longer_than_asked_for_is_refused(bench: Bench) -> None:
+    refused_range(bench, DATA[700:1610], {"content-range": "bytes 700-1609/2008"})
+
+
+def refused_range(bench: Bench, body: bytes, headers: dict[str, str]) -> None:
+    """One range is missing: bytes 700 to 1599."""
+    bench.begun(DATA, (0, 700), (1600, len(DATA)))
+    bench.line.instead = lambda request: Response(body, 206, headers) if request.path.count("/") == 3 else None
     with pytest.raises(Refused) as caught:
         bench.download()
     assert caught.value.kind == "bad-range"
