@@ -110,7 +110,7 @@ class BlobClient:
         for _attempt in ("resumed", "from the beginning"):
             answered_s, held = self._ask(digest, patience)
             if not held.whole:
-                raise Refused(f"Blob {digest[:12]} is not here.", "upload it first", kind="missing-blob", status=404)
+                raise _missing(digest)
             if self._fetch(digest, target, held, self._streams(answered_s), patience, progress):
                 return
             discard(target)
@@ -293,6 +293,15 @@ class BlobClient:
 
     def _patience(self, deadline_s: float, what: str) -> Patience:
         return Patience(self._clock, self._jitter, self._wait, self._turns, deadline_s, what)
+
+
+def _missing(digest: Digest) -> Refused:
+    return Refused(
+        f"Blob {digest[:12]} is not at the coordinator.",
+        "it may have been removed for newer ones: ask for work, and take the generation that is current",
+        kind="missing-blob",
+        status=404,
+    )
 
 
 def _sha256(path: Path) -> str:
