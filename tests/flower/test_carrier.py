@@ -68,6 +68,9 @@ class Shelf:
         (self._directory / digest).write_bytes(data)
         return digest
 
+    def lose(self, digest: Digest) -> None:
+        (self._directory / digest).unlink()
+
     def get(self, digest: Digest) -> bytes:
         return (self._directory / digest).read_bytes()
 
@@ -204,6 +207,27 @@ def test_weights_go_both_ways_in_parts_of_bounded_size(bench: Bench, tmp_path: P
     assert target.read_bytes() == data
     assert bench.nodes.largest == BATCH_BYTES
     blobs.close()
+
+
+def test_a_delta_that_the_coordinator_lost_comes_again(bench: Bench, tmp_path: Path) -> None:
+    (source := tmp_path / "delta").write_bytes(b"delta")
+    digest, blobs = Digest(hashlib.sha256(b"delta").hexdigest()), bench.blobs()
+    for _ in range(3):
+        blobs.upload(source, digest, PATIENCE_S, lambda _done, _total: None)
+        assert bench.shelf.get(digest) == b"delta"
+        bench.shelf.lose(digest)
+    blobs.close()
+
+
+def test_an_upload_that_is_over_is_none_for_the_next_letter(bench: Bench) -> None:
+    """However soon it comes: what the coordinator took then it may have lost."""
+    digest = Digest(hashlib.sha256(b"delta").hexdigest())
+    (bench.office.mirror.outgoing / digest).write_bytes(b"delta")
+    first = bench.office.move("upload", digest)
+    until(lambda: first.over)
+    again = bench.office.move("upload", digest)
+    assert again is not first
+    until(lambda: again.over)
 
 
 def test_what_is_not_there_is_refused_and_the_next_blob_comes(bench: Bench, tmp_path: Path) -> None:

@@ -146,6 +146,16 @@ def test_a_blob_moves_by_way_of_the_mailbox(bench: Bench, way: str) -> None:
     assert list(bench.mailbox.outgoing.iterdir()) == []
 
 
+def test_a_delta_that_the_coordinator_lost_is_carried_again(bench: Bench) -> None:
+    relay, upload = bench.relay(), bench.move("up")
+    for _ in range(2):
+        with running(upload) as outcome:
+            drive(bench, settled(outcome), relay)
+        assert outcome.error is None
+        assert bench.arrived("up") == DATA
+        (bench.shelf.directory / DIGEST).unlink()
+
+
 @given(kills=st.lists(st.integers(0, 12), max_size=6), way=st.sampled_from(["up", "down"]))
 @settings(max_examples=16)
 def test_a_relay_killed_at_any_moments_of_a_transfer_never_sends_twice(

@@ -99,6 +99,7 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
         token,
         None if request.sending is None else Token(request.sending),
         request.sent,
+        request.beside,
     )
     presence = note_presence(service, session, found.site, heard, now)
     shed = False

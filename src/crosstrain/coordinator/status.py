@@ -146,7 +146,8 @@ def _doing(seen: Presence | None, left: str | None) -> str:
     if seen is None:
         return f"left: {left}" if left is not None else "not heard of; it may be queued, ended or cut off"
     beat = seen.beat
+    beside = f"; {beat.beside}" if beat.beside else ""
     if beat.phase is Phase.WAITING:
-        return seen.answer or beat.detail or "waiting"
+        return (seen.answer or beat.detail or "waiting") + beside
     progress = f" {beat.done} of {beat.total}" if beat.total else ""
-    return f"{beat.phase.value}{progress}" + (f" ({beat.detail})" if beat.detail else "")
+    return f"{beat.phase.value}{progress}" + (f" ({beat.detail})" if beat.detail else "") + beside

@@ -62,6 +62,7 @@ class Beat:
         token: the lease that it is about. A new lease is progress, even if its trainer has not moved yet.
         sending: a second lease, whose finished work is on its way meanwhile.
         sent: bytes of it that have arrived.
+        beside: a short text for people: what is carried beside the phase, and how fast.
     """
 
     phase: Phase
@@ -74,6 +75,7 @@ class Beat:
     token: Token | None = None
     sending: Token | None = None
     sent: int = 0
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)

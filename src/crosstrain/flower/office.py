@@ -85,7 +85,8 @@ class Office:
     def move(self, direction: Direction, digest: Digest) -> Move:
         """The transfer between mirror and coordinator that is under way, or a new one."""
         found = self._moves.get((direction, digest))
-        if found is None or isinstance(found.state, Failed):
+        # What was uploaded before may be lost at the coordinator; that is why it comes again.
+        if found is None or isinstance(found.state, Failed) or (direction == "upload" and found.over):
             found = self._moves[direction, digest] = Move(self.mirror, direction, digest, self._make_blobs)
             found.start()
         return found

@@ -18,7 +18,7 @@ from crosstrain.domain.ids import Digest, Generation, SessionId, Token
 from crosstrain.domain.site import Phase
 from crosstrain.errors import CrosstrainError, Diverged, IntegrityError, Refused
 from crosstrain.site.adoption import MISSING, fetch
-from crosstrain.site.courier import Courier
+from crosstrain.site.courier import Courier, hand_over
 from crosstrain.site.inner_phase import InnerPhase
 from crosstrain.site.machine import Machine, Parts, Pause, Stage
 from crosstrain.site.overlap import Overlap
@@ -199,8 +199,9 @@ class Agent:
 
     def _initialised(self, value: dict[str, Any]) -> Pause:
         path, digest = self._p.spool.directory / "initial.safetensors", Digest(value["digest"])
-        self._p.blobs.upload(path, digest, self._p.api.deadline_s, self._p.shows(Phase.INITIALISING))
-        self._p.api.initial(self._machine.session, messages.InitialRequest(weights=digest))
+        api, session, request = self._p.api, self._machine.session, messages.InitialRequest(weights=digest)
+        shows = self._p.shows(Phase.INITIALISING)
+        hand_over(api, self._p.blobs, path, digest, shows, lambda: api.initial(session, request))
         path.unlink()
         return self._machine.go(self._ask)
 
@@ -275,5 +276,5 @@ def _phases(parts: Parts, machine: Machine, after: Stage) -> InnerPhase:
     """How leases are trained: one after the other, or with overlap."""
     if parts.beside is None:
         return InnerPhase(parts, machine, after)
-    courier = Courier(parts.beside, parts.board, parts.spool)
+    courier = Courier(parts.beside, parts.board, parts.spool, parts.clock)
     return PhaseAhead(parts, machine, after, Overlap(courier, parts, machine))

@@ -12,20 +12,25 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from crosstrain.clock import Clock
 from crosstrain.domain.contribution import OF_CONTENT
 from crosstrain.domain.ids import Digest, Generation, SessionId, Token
 from crosstrain.errors import Refused
 from crosstrain.site.adoption import MISSING, fetch
 from crosstrain.site.heartbeat import Board
 from crosstrain.site.spool import Fate, Pending, Spool
+from crosstrain.site.transfer_rate import with_rate
 from crosstrain.wire import messages
 from crosstrain.wire.blobs import Blobs, Progress
 from crosstrain.wire.site_api import SiteApi
 
 log = logging.getLogger(__name__)
 
+Reply = TypeVar("Reply")
 LONGEST_REASON = 500
 """Characters of a reason that is sent along."""
 
@@ -82,6 +87,22 @@ class Arrived:
     measure: bool
 
 
+def hand_over(
+    api: SiteApi, blobs: Blobs, path: Path, digest: Digest, progress: Progress, tell: Callable[[], Reply]
+) -> Reply:
+    """Uploads a blob and tells the coordinator of it; once more if it lost the blob in between, to damage or because nothing
+    referred to it for too long."""
+    blobs.upload(path, digest, api.deadline_s, progress)
+    try:
+        return tell()
+    except Refused as error:
+        if error.kind != MISSING:
+            raise
+        log.warning("%s Sending it again.", error.message)
+    blobs.upload(path, digest, api.deadline_s, progress)
+    return tell()
+
+
 def deliver(
     api: SiteApi, blobs: Blobs, delta: Path, pending: Pending, session: SessionId, progress: Progress
 ) -> Answered:
@@ -93,9 +114,8 @@ def deliver(
     """
     token = Token(pending.token)
     request = pending.contribution.model_copy(update={"session": session})
-    blobs.upload(delta, Digest(request.delta), api.deadline_s, progress)
     try:
-        reply = api.contribute(token, request)
+        reply = hand_over(api, blobs, delta, Digest(request.delta), progress, lambda: api.contribute(token, request))
     except Refused as error:
         if not error.kind.startswith(FINAL_REFUSALS):
             raise
@@ -116,10 +136,11 @@ class Courier:
         under_way: whether there is an errand whose end was not told yet.
     """
 
-    def __init__(self, beside: Beside, board: Board, spool: Spool) -> None:
+    def __init__(self, beside: Beside, board: Board, spool: Spool, clock: Clock) -> None:
         self._beside = beside
         self._board = board
         self._spool = spool
+        self._clock = clock
         self._errand = 0
         self._missed: Digest | None = None
         self._news: deque[tuple[int, Answered | Arrived | Exception]] = deque()
@@ -170,14 +191,21 @@ class Courier:
                     self._news.append((errand, follows))
         except Exception as error:  # noqa: BLE001 - raised by news()
             self._news.append((errand, error))
+        finally:
+            self._board.beside = ""
 
     def _deliver(self, session: SessionId, pending: Pending) -> Answered:
         token, beside = Token(pending.token), self._beside
 
-        def show(done: int, _total: int) -> None:
+        def show(done: int, total: int, rate: str) -> None:
             self._board.send(token, done)
+            self._tell("upload", done, total, rate)
 
-        return deliver(beside.api, beside.blobs, self._spool.delta, pending, session, show)
+        progress = with_rate(self._clock, show)
+        return deliver(beside.api, beside.blobs, self._spool.delta, pending, session, progress)
+
+    def _tell(self, what: str, done: int, total: int, rate: str) -> None:
+        self._board.beside = f"{what} {done / 1e6:.1f} of {total / 1e6:.1f} MB, {rate}"
 
     def _fetch(self, errand: int, session: SessionId, token: Token) -> Arrived | Answered | None:
         request = messages.NextRequest(holds=None, ahead=messages.Ahead(token=token))
@@ -198,8 +226,9 @@ class Courier:
         assert reply.generation is not None and reply.weights is not None and reply.global_step is not None
         weights, deadline_s = Digest(reply.weights), self._beside.api.deadline_s
         packed = None if reply.packed is None else Digest(reply.packed)
+        progress = with_rate(self._clock, partial(self._tell, "download"))
         try:
-            fetch(self._beside.blobs, self._spool, weights, packed, deadline_s, lambda _done, _total: None)
+            fetch(self._beside.blobs, self._spool, weights, packed, deadline_s, progress)
         except Refused as error:
             if error.kind != MISSING:
                 raise

@@ -38,6 +38,7 @@ class Board:
         self._kept: int | None = None
         self._sending: Token | None = None
         self._sent = 0
+        self._beside = ""
         self._heard = Heard()
         self.changed = threading.Event()
         """Set when the phase changes, so that the coordinator hears of it at once."""
@@ -74,6 +75,15 @@ class Board:
         """What is sent beside the work that the board shows."""
         with self._lock:
             return self._sending, self._sent
+
+    @property
+    def beside(self) -> str:
+        """What is carried beside the work that the board shows, and how fast: a short text for people."""
+        return self._beside
+
+    @beside.setter
+    def beside(self, text: str) -> None:
+        self._beside = text
 
     @property
     def asked_to_shed(self) -> bool:
@@ -157,6 +167,7 @@ class Heartbeat:
             rtt_ms=self._api.rtt_ms,
             sending=sending,
             sent=sent,
+            beside=self._board.beside,
         )
         try:
             deadline_s = timeouts.beat_s(self._interval_s, self._api.rtt_ms / 1000)

@@ -20,6 +20,7 @@ from crosstrain.site.heartbeat import Board
 from crosstrain.site.order import BlockOrder
 from crosstrain.site.spool import Spool
 from crosstrain.site.trainer_link import Done, Failed, Progress, TrainerLink
+from crosstrain.site.transfer_rate import with_rate
 from crosstrain.wire import messages
 from crosstrain.wire.blobs import Blobs
 from crosstrain.wire.site_api import SiteApi
@@ -75,19 +76,8 @@ class Parts:
         return None if self.ends_at is None else (self.ends_at - self.clock.now()) / 1000
 
     def shows(self, phase: Phase) -> Callable[[int, int], None]:
-        """A progress callback that puts rate and time left of a transfer on the board; what an earlier attempt brought does
-        not count."""
-        started = self.clock.perf()
-        before: int | None = None
-
-        def show(done: int, total: int) -> None:
-            nonlocal before
-            before = done if before is None else before
-            rate = max(0, done - before) / max(1e-3, self.clock.perf() - started)
-            left = f", {(total - done) / rate:.0f} s left" if rate else ""
-            self.board.show(phase, done, total, detail=f"{rate / 1e6:.1f} MB/s{left}")
-
-        return show
+        """A progress callback that puts rate and time left of a transfer on the board."""
+        return with_rate(self.clock, lambda done, total, rate: self.board.show(phase, done, total, detail=rate))
 
 
 class Machine:

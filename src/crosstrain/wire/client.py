@@ -19,6 +19,7 @@ from crosstrain.domain.plural import counted
 from crosstrain.errors import CrosstrainError, Refused, Superseded, Unreachable
 from crosstrain.wire import messages
 from crosstrain.wire.addresses import Addresses
+from crosstrain.wire.deadline import Deadline
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,10 @@ class ControlClient:
     def get(self, path: str, reply: type[Reply], deadline_s: float) -> Reply:
         """Like `post`, for reading."""
         return self._exchange(lambda http, limit: http.get(path, timeout=limit), reply, deadline_s)
+
+    def deadline(self, seconds: float) -> Deadline:
+        """By this client's clock."""
+        return Deadline(self._clock, seconds)
 
     def close(self) -> None:
         self._addresses.close()

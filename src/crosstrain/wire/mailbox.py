@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import re
 import stat
@@ -291,18 +292,19 @@ def read_json(path: Path, model: type[Content]) -> Content | None:
         return None
 
 
-def await_file(path: Path, wait: Callable[[float], bool]) -> bool:
+def await_file(path: Path, wait: Callable[[float], bool], left_s: float = math.inf) -> bool:
     """Waits for a file of which the other side told: a shared file system may show it later than the letter.
 
     Args:
         wait: sleeps that many seconds; returns True when nobody waits any more.
+        left_s: seconds of the caller's time.
 
     Returns:
         Whether it is there.
     """
     waited, look = 0.0, timeouts.FIRST_LOOK_S
     while not path.exists():
-        if waited >= timeouts.FILE_LATE_S or wait(look):
+        if waited >= min(timeouts.FILE_LATE_S, left_s) or wait(look):
             return False
         waited, before, look = waited + look, waited, timeouts.look_again_s(look)
         if before < timeouts.LONGEST_LOOK_S <= waited:

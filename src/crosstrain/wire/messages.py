@@ -104,6 +104,8 @@ class BeatRequest(Message):
     """A second lease, whose work is uploaded while `token` is trained (`round.overlap`)."""
     sent: Count = 0
     """Bytes of it that have arrived."""
+    beside: Text = ""
+    """For people: what is carried meanwhile, and how fast."""
 
 
 class BeatReply(Message):

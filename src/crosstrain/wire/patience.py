@@ -11,6 +11,7 @@ from crosstrain.clock import Clock
 from crosstrain.domain.timeouts import FIRST_RETRY_S, LONGEST_RETRY_S, PAUSE_LOOK_S
 from crosstrain.errors import Unreachable
 from crosstrain.wire.addresses import Turns
+from crosstrain.wire.deadline import Deadline
 from crosstrain.wire.line import Line, LineBrokenError
 from crosstrain.wire.reach import Reach
 
@@ -58,9 +59,8 @@ class Patience:
         deadline_s: float,
         what: str,
     ) -> None:
-        self._clock, self._jitter, self._wait, self._turns = clock, jitter, wait, turns
-        self._deadline_s, self._what = deadline_s, what
-        self._started = clock.perf()
+        self._jitter, self._wait, self._turns = jitter, wait, turns
+        self._deadline, self._what = Deadline(clock, deadline_s), what
         self._tried = self._ended = False
         self._trouble = ""
         self._told: set[str] = set()
@@ -94,7 +94,7 @@ class Patience:
         pause, stuck = FIRST_RETRY_S, moved()
         self._trouble = ""
         while (task := next_task()) is not None:
-            if self._tried and self._left() <= 0:
+            if self._tried and not self._deadline.left_s:
                 raise self._over(self._trouble or "it was under way")
             before, at = moved(), self._turns.at
             self._tried = True
@@ -129,13 +129,9 @@ class Patience:
         if new:
             log.info("the %s stands still, trying again: %s", self._what, trouble)
 
-    def _left(self) -> float:
-        return self._deadline_s - (self._clock.perf() - self._started)
-
     def _rest(self, pause: float) -> None:
-        left = self._left()
-        rest = min(left, pause * (0.5 + self._jitter()))
-        if left <= 0:
+        rest = min(self._deadline.left_s, pause * (0.5 + self._jitter()))
+        if not rest:
             raise self._over(self._trouble)
         while rest > 0 and not self._ended:
             if self._wait(min(rest, PAUSE_LOOK_S)):
@@ -144,6 +140,6 @@ class Patience:
 
     def _over(self, reason: str) -> Unreachable:
         return Unreachable(
-            f"The {self._what} was not done within {self._deadline_s:.0f} s ({reason}).",
+            f"The {self._what} was not done within {self._deadline.seconds:.0f} s ({reason}).",
             "it continues from where it stopped when it is tried again",
         )

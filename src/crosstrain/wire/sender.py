@@ -17,6 +17,7 @@ from crosstrain.domain import timeouts
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, Refused, Unreachable
 from crosstrain.wire.blobs import Progress
+from crosstrain.wire.deadline import Deadline
 from crosstrain.wire.mailbox import (
     FLOWER,
     Answered,
@@ -183,21 +184,21 @@ class MailboxBlobs:
             EnvironmentFault: the mailbox has no room for the file.
             Unreachable: not done before the deadline; says what is known of the relay.
         """
-        place = self._mailbox.outgoing / digest
+        place, time = self._mailbox.outgoing / digest, Deadline(self._clock, deadline_s)
         try:
-            self._offer(path, place, digest, deadline_s, progress)
+            self._offer(path, place, digest, time, progress)
         except IntegrityError as error:
             log.warning("%s Putting it into the mailbox again.", error.message)
-            self._offer(path, place, digest, deadline_s, progress)
+            self._offer(path, place, digest, time, progress)
         with contextlib.suppress(OSError):  # the relay removes it later
             place.unlink()
 
     def download(self, digest: Digest, target: Path, deadline_s: float, progress: Progress) -> None:
         """Puts the blob at `target`, complete or not at all. Raises as `upload` does."""
-        place = self._mailbox.incoming / digest
+        place, time = self._mailbox.incoming / digest, Deadline(self._clock, deadline_s)
         for _attempt in ("as it lies in the mailbox", "fetched again"):
-            self._carry(Download(digest=digest), deadline_s, progress, "download")
-            shows = await_file(place, self._wait)
+            self._carry(Download(digest=digest), time, progress, "download")
+            shows = await_file(place, self._wait, time.left_s)
             if shows and _take(place, target, digest):
                 self._sender.send(Nothing(), 0)
                 return
@@ -210,13 +211,13 @@ class MailboxBlobs:
     def close(self) -> None:
         self._sender.close()
 
-    def _offer(self, path: Path, place: Path, digest: Digest, deadline_s: float, progress: Progress) -> None:
+    def _offer(self, path: Path, place: Path, digest: Digest, time: Deadline, progress: Progress) -> None:
         _put(path, place)
-        self._carry(Upload(digest=digest), deadline_s, progress, "upload")
+        self._carry(Upload(digest=digest), time, progress, "upload")
 
-    def _carry(self, content: Upload | Download, deadline_s: float, progress: Progress, what: str) -> None:
-        started, look = self._clock.perf(), timeouts.FIRST_LOOK_S
-        self._sender.send(content, deadline_s)
+    def _carry(self, content: Upload | Download, time: Deadline, progress: Progress, what: str) -> None:
+        look = timeouts.FIRST_LOOK_S
+        self._sender.send(content, time.left_s)
         while True:
             answer = self._sender.answer()
             if isinstance(answer, Moved):
@@ -226,12 +227,12 @@ class MailboxBlobs:
                 raise _error_of(answer)
             if isinstance(answer, Moving):
                 progress(answer.done, answer.total)
-            left = deadline_s - (self._clock.perf() - started)
+            left = time.left_s
             if left <= 0 or self._wait(min(look, left)):
                 reason = self._sender.waits_for()
                 self._sender.send(Nothing(), 0)
                 raise Unreachable(
-                    f"The {what} was not done within {deadline_s:.0f} s ({reason}).",
+                    f"The {what} was not done within {time.seconds:.0f} s ({reason}).",
                     "it continues from where it stopped when it is tried again",
                 )
             look = timeouts.look_again_s(look)

@@ -10,13 +10,23 @@ from crosstrain.wire.client import ControlClient
 class SiteApi:
     """What a site asks of the coordinator; every method may raise `Refused`, `Superseded` or `Unreachable`.
 
-    Attributes:
-        deadline_s: how long a request is retried; the agent sets it to the time left in its job.
+    Args:
+        deadline_s: how long requests are retried, until it is set anew.
     """
 
     def __init__(self, control: ControlClient, deadline_s: float) -> None:
         self._control = control
-        self.deadline_s = deadline_s
+        self._deadline = control.deadline(deadline_s)
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds that are left for all that follows; the agent sets it to the time left in its job. It runs on, so that what
+        takes several requests and transfers ends when the first of them alone would have had to."""
+        return self._deadline.left_s
+
+    @deadline_s.setter
+    def deadline_s(self, seconds: float) -> None:
+        self._deadline = self._control.deadline(seconds)
 
     @property
     def rtt_ms(self) -> float:
