@@ -67,3 +67,4 @@ def test_one_bad_element_is_found(bad: float, at: int, dtype: np.dtype) -> None:
     array[at] = bad
     summary = summarize_delta([np.ones(3, np.float32), array, np.ones(3, np.float32)])
     assert summary == DeltaSummary(math.inf, False, math.inf)
+    assert look(array)[1] == math.inf  # in numpy, where nothing is compiled
