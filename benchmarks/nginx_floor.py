@@ -23,8 +23,8 @@ from runs import Server
 
 from crosstrain.batch.command import run
 from crosstrain.coordinator.nginx import Front, nginx_configuration
+from crosstrain.disk import sync_directory
 from crosstrain.errors import EnvironmentFault
-from crosstrain.storage.durable import sync_directory
 
 CURL = ("curl", "--silent", "--show-error", "--fail", "--max-time", "600")
 

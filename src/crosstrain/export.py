@@ -12,13 +12,13 @@ from crosstrain.assembly import RunFiles, load_corpus, open_stored_run, tokenize
 from crosstrain.clock import SystemClock, pause
 from crosstrain.config import ModelSection
 from crosstrain.corpus import tokenizer
+from crosstrain.disk import disk_faults
 from crosstrain.domain.generation import GenerationRecord
 from crosstrain.domain.timeouts import GENERATE_LOOK_S, GENERATE_S
 from crosstrain.errors import EnvironmentFault, UsageError
 from crosstrain.site.process_link import ProcessLink
 from crosstrain.site.trainer_link import Done, Failed, Ready
 from crosstrain.storage import run_store
-from crosstrain.storage.durable import disk_faults
 from crosstrain.storage.object_store import ObjectStore
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from crosstrain.config import RunConfig, load_run
 from crosstrain.corpus.manifest import Manifest
+from crosstrain.disk import disk_faults
 from crosstrain.doctor.examine import circumstances, settings_of
 from crosstrain.domain.timeouts import USUAL_ROUND_S, USUAL_RTT_S, derive
 from crosstrain.errors import EnvironmentFault, UsageError
-from crosstrain.storage.durable import disk_faults
 
 LINK = 12.5e6
 """Bytes per second of the way to the coordinator that a fresh run file is written for: 100 Mbit/s."""

@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crosstrain.batch.command import run
+from crosstrain.disk import disk_faults
 from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import EnvironmentFault, IntegrityError, Refused
-from crosstrain.storage.durable import disk_faults, require_space
+from crosstrain.storage.durable import require_space
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore, digest_file
 from crosstrain.storage.s3_bucket import S3Bucket
 from crosstrain.storage.s3_object_store import S3ObjectStore

@@ -22,10 +22,11 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from crosstrain.collector.budget import Mark, Spent
+from crosstrain.disk import disk_faults, sync_directory
 from crosstrain.domain.ids import Instant
 from crosstrain.domain.plural import counted
 from crosstrain.errors import EnvironmentFault, IntegrityError
-from crosstrain.storage.durable import disk_faults, make_directory, sync_directory
+from crosstrain.storage.durable import make_directory
 from crosstrain.wire.placement import ShapeBody
 
 State = Literal["intent", "pending", "running", "ended", "cancelled", "unknown"]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from crosstrain.disk import sync_directory
 from crosstrain.errors import EnvironmentFault
-from crosstrain.storage.durable import sync_directory
 
 
 @contextlib.contextmanager

@@ -11,8 +11,8 @@ from crosstrain.demo.faults import Action, Deed, Stage
 from crosstrain.demo.prepare import Wishes
 from crosstrain.demo.processes import COORDINATOR, Fleet
 from crosstrain.demo.watching import Fault, Frame, Watcher
+from crosstrain.disk import disk_faults
 from crosstrain.errors import EnvironmentFault, Unreachable
-from crosstrain.storage.durable import disk_faults
 from crosstrain.wire.client import ControlClient
 from crosstrain.wire.messages import StatusReply
 

@@ -12,8 +12,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from crosstrain.disk import disk_faults, sync_directory
 from crosstrain.errors import EnvironmentFault, IntegrityError
-from crosstrain.storage.durable import disk_faults, sync_directory
 
 MARKER = "complete.json"
 

@@ -23,11 +23,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from crosstrain.disk import disk_faults, sync_directory
 from crosstrain.domain.ids import Digest, Token
 from crosstrain.domain.phase import PhaseResult
 from crosstrain.errors import EnvironmentFault
 from crosstrain.site import saved
-from crosstrain.storage.durable import disk_faults, make_directory, sync_directory
+from crosstrain.storage.durable import make_directory
 from crosstrain.wire.messages import ContributionRequest, LeaseInfo
 
 KEPT_CHECKPOINTS = 2

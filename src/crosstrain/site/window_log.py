@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from crosstrain.disk import disk_faults
 from crosstrain.domain.ids import Token
 from crosstrain.domain.phase import PhasePlan
 from crosstrain.errors import IntegrityError
 from crosstrain.site.settings import window_log_path
 from crosstrain.site.trainer import Position
-from crosstrain.storage.durable import disk_faults
 
 
 class WindowLog:

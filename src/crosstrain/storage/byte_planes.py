@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from crosstrain.disk import disk_faults, sync_directory
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import IntegrityError
-from crosstrain.storage.durable import disk_faults, sync_directory
 
 MAGIC = b"CTPLANES"
 VERSION = 1

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from crosstrain.disk import disk_faults
 from crosstrain.domain.ids import Digest
 from crosstrain.storage.byte_planes import PackedFile
 from crosstrain.storage.delta_file import Codec, DeltaFile, file_bytes
-from crosstrain.storage.durable import disk_faults, require_space
+from crosstrain.storage.durable import require_space
 from crosstrain.storage.object_store import ObjectStore
 from crosstrain.storage.weights_header import Entry
 

@@ -1,12 +1,9 @@
-"""What makes a file survive a power cut, and what to say when the disk does not let us."""
+"""Writing all of something, where there is room for it and a directory to write in."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from crosstrain.domain.room import Room
@@ -15,52 +12,11 @@ from crosstrain.errors import EnvironmentFault
 HEADROOM = 64 << 20
 """Bytes left free beside what a write needs: the ledger shares the disk and must still be able to grow."""
 
-_REASONS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the quota is used up",
-    errno.ENOENT: "the directory does not exist",
-    errno.ENOTDIR: "a file is where a directory should be",
-    errno.EEXIST: "a file is where a directory should be",
-    errno.EROFS: "the file system is read-only",
-    errno.EACCES: "permission is denied",
-    errno.EPERM: "permission is denied",
-    errno.EXDEV: "the file would have to move to another file system",
-    errno.ENOLCK: "the file system has no locks",
-    errno.ENOSYS: "the file system has no locks",
-}
-
-
-def sync_directory(directory: Path) -> None:
-    """Makes the names in `directory` durable; a rename alone may be lost in a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
 
 def write_all(handle: int, data: memoryview) -> None:
     """Writes all of `data` (bytes) to the file descriptor; one write(2) takes at most 2 GiB and may take less."""
     while data:
         data = data[os.write(handle, data) :]
-
-
-@contextlib.contextmanager
-def disk_faults(path: Path) -> Iterator[None]:
-    """Turns the operating system's refusals to write at `path` into an error meant for people.
-
-    Raises:
-        EnvironmentFault: disk full, over quota, read-only or not permitted. Any other OSError passes unchanged.
-    """
-    try:
-        yield
-    except OSError as error:
-        reason = _REASONS.get(error.errno or 0)
-        if reason is None:
-            raise
-        raise EnvironmentFault(
-            f"Writing {path} failed: {reason}.", "free space or choose another directory, then start again"
-        ) from error
 
 
 def make_directory(directory: Path, setting: str) -> Path:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from crosstrain.disk import disk_faults
 from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
 from crosstrain.domain.parts import PartsLeft
@@ -27,7 +28,7 @@ from crosstrain.domain.retention import Stored
 from crosstrain.domain.room import Room
 from crosstrain.errors import IntegrityError
 from crosstrain.partial_file import PartialFile, discard, look
-from crosstrain.storage.durable import disk_faults, require_space, room_of
+from crosstrain.storage.durable import require_space, room_of
 from crosstrain.storage.upload import Following, Unneeded, Upload, missing, settle, wrong
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

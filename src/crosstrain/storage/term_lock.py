@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from crosstrain.storage.durable import disk_faults
+from crosstrain.disk import disk_faults
 
 
 class TermLock(Protocol):

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from crosstrain.disk import disk_faults, sync_directory
 from crosstrain.domain.ids import Digest
 from crosstrain.domain.timeouts import VERIFY_WAIT_S
 from crosstrain.errors import IntegrityError, Refused
 from crosstrain.partial_file import PartialFile, PrefixHash, Record
-from crosstrain.storage.durable import disk_faults, sync_directory
 
 
 class Following:

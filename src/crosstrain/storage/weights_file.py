@@ -17,10 +17,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from crosstrain.disk import disk_faults, sync_directory
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import IntegrityError
 from crosstrain.partial_file import SYNC_BYTES, start_writeback
-from crosstrain.storage.durable import disk_faults, sync_directory, write_all
+from crosstrain.storage.durable import write_all
 from crosstrain.storage.weights_header import NUMPY_TYPES, DType, Entry, header_bytes, read_header
 
 __all__ = ["DType", "Entry", "WeightsFile", "WeightsWriter"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+from crosstrain.disk import disk_faults, sync_directory
 from crosstrain.domain.byte_ranges import ByteRanges, Span
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import EnvironmentFault, Refused
@@ -46,7 +45,7 @@ class Download(Move):
         self, digest: Digest, target: Path, total: int, streams: int, size: PartSize, progress: Progress, path: str
     ) -> None:
         self._target, self._total, self._path = target, total, path
-        with disk_faults(target):
+        with disk_faults(target, every=True):
             record = look(target)
             if record is not None and (record.digest, record.total) != (digest, total):
                 discard(target)
@@ -65,13 +64,13 @@ class Download(Move):
             return self._take_whole
 
     def look(self) -> None:
-        with disk_faults(self._target), self._part() as part:
+        with disk_faults(self._target, every=True), self._part() as part:
             self._follow(part)
         super().look()
 
     def finish(self) -> bool:
         """Puts the file at its target if it is the blob; returns whether it is."""
-        with disk_faults(self._target), self._part() as part:
+        with disk_faults(self._target, every=True), self._part() as part:
             self._follow(part)
             if self._hash.hexdigest() != self._digest:
                 return False
@@ -79,7 +78,7 @@ class Download(Move):
                 if record is None:
                     raise self._gone()
                 part.publish(self._target)
-            _sync_directory(self._target.parent)
+            sync_directory(self._target.parent)
         return True
 
     def _follow(self, part: PartialFile) -> None:
@@ -119,7 +118,7 @@ class Download(Move):
             self.moved += count
 
     def _part(self) -> PartialFile:
-        with disk_faults(self._target):
+        with disk_faults(self._target, every=True):
             return PartialFile(self._target, self._digest, self._total)
 
     def _gone(self) -> EnvironmentFault:
@@ -157,7 +156,7 @@ class _Into:
         return True
 
     def write(self, data: memoryview) -> None:
-        with disk_faults(self._path):
+        with disk_faults(self._path, every=True):
             record = self._part.write(self._offset, data)
         self._offset += len(data)
         if record is not None:
@@ -187,22 +186,3 @@ def _bad(expected: str, found: str) -> Refused:
         "a proxy on the way breaks range requests; ask for it to pass them on",
         kind="bad-range",
     )
-
-
-@contextlib.contextmanager
-def disk_faults(path: Path) -> Iterator[None]:
-    """Turns what the file system says into an error for people."""
-    try:
-        yield
-    except OSError as error:
-        raise EnvironmentFault(
-            f"Writing {path} failed: {error.strerror}.", "free space or choose another directory, then start again"
-        ) from error
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from crosstrain.clock import Clock, pause
+from crosstrain.disk import sync_directory
 from crosstrain.domain import timeouts
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, Refused, Unreachable
@@ -288,6 +289,7 @@ def _take(place: Path, target: Path, digest: Digest) -> bool:
             place.unlink(missing_ok=True)
             return False
         part.replace(target)
+        sync_directory(target.parent)
     except OSError as error:
         _discard(part)
         raise EnvironmentFault(

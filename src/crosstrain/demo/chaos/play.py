@@ -14,8 +14,8 @@ from crosstrain.demo.chaos.prepare import Wishes
 from crosstrain.demo.processes import COORDINATOR, Fleet, Part
 from crosstrain.demo.watching import Fault as Told
 from crosstrain.demo.watching import Frame, Watcher
+from crosstrain.disk import disk_faults
 from crosstrain.errors import EnvironmentFault, Unreachable
-from crosstrain.storage.durable import disk_faults
 from crosstrain.wire.messages import StatusReply
 
 LOOK_S = 0.1
