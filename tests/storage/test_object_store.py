@@ -140,6 +140,7 @@ def test_parts_that_are_written_at_once_by_two_processes_do_not_meet(open_store:
         second.write(DATA[60:])
         assert first.write(DATA[40:])
         assert second.finish() == first.finish() == len(DATA)
+    one.complete(NAME, len(DATA))
     assert holds_exactly(one, DATA)
 
 
@@ -327,7 +328,7 @@ def test_verify_notices_damage(store: AnyStore, directory: Path, damage: bytes) 
     store.receive(NAME, 0, [DATA], len(DATA))
     if isinstance(store, S3ObjectStore):
         (file := directory.parent / "damaged").write_bytes(damage)
-        store._bucket.put(f"{NAME[:2]}/{NAME}", file)
+        store.bucket.put(f"{NAME[:2]}/{NAME}", file)
     else:
         store.path(NAME).write_bytes(damage)
     with pytest.raises(IntegrityError, match="has changed"):

@@ -170,7 +170,7 @@ def test_upload_goes_on_the_way_on_which_more_of_it_came(bucket: S3Bucket, direc
     assert store.has(NAME)
 
 
-def test_what_is_on_its_way_is_listed_and_goes_when_it_is_deleted(bucket: S3Bucket, directory: Path) -> None:
+def test_what_is_on_its_way_is_listed_and_goes_when_it_is_discarded(bucket: S3Bucket, directory: Path) -> None:
     store = opened(bucket, directory)
     put(DATA, *asked(store)[:2])
     assert list(store.stored()) == [Stored(NAME, 2000, whole=False)]
@@ -182,8 +182,8 @@ def test_what_is_on_its_way_is_listed_and_goes_when_it_is_deleted(bucket: S3Buck
     assert list(store.stored()) == [Stored(NAME, TOTAL, whole=False)]
     asked(store, DATA[:200])
     bucket.begin(s3_incoming.counted_key(NAME))  # a put or a copy during which the coordinator was killed
-    store.delete(NAME)
-    store.delete(sha256(DATA[:200]))
+    store.discard(NAME)
+    store.discard(sha256(DATA[:200]))
     assert list(store.stored()) == []
     assert bucket.uploads("") == []
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from crosstrain.coordinator.threads import Jobs, Threads
 from crosstrain.domain.ids import Digest
-from crosstrain.errors import CrosstrainError, Refused
+from crosstrain.domain.timeouts import COMPLETE_WAIT_S
+from crosstrain.errors import IntegrityError, Refused
 from crosstrain.storage.object_store import ObjectStore, Part
 from crosstrain.wire import messages
 
@@ -27,9 +27,9 @@ buffers."""
 THREADS = 8
 """For the disk: a slow one keeps blobs waiting, and not the control messages, which have threads of their own."""
 COMPLETERS = 4
-"""Uploads past the coordinator that are read back at once; others wait their turn."""
-COMPLETE_WAIT_S = 3.0
-"""How long a request waits for that: there are proxies that cut what is silent for a few seconds."""
+"""Uploads that are brought into a bucket or read back from it at once; others wait their turn."""
+FETCHERS = 2
+"""Blobs that are read from a bucket at once because somebody downloads them here."""
 ZERO_COPY = "http.response.zerocopysend"
 """https://asgi.readthedocs.io/en/latest/extensions.html#zero-copy-send"""
 POUR = "crosstrain.http.request.pour"
@@ -37,7 +37,6 @@ POUR = "crosstrain.http.request.pour"
 event loop."""
 COPY_BYTES = 1 << 20
 
-Result = TypeVar("Result")
 Take = Callable[[memoryview], bool]
 """Gets the next bytes, which stay as they are until it returns; says whether more are wanted."""
 OnThread = Callable[[Callable[[], None]], Awaitable[None]]
@@ -47,28 +46,28 @@ Pour = Callable[[Take, OnThread], Awaitable[None]]
 
 
 class BlobResponse(Response):
-    """A blob, or the range of it that the request asks for.
+    """A blob, or a range of it.
 
     Args:
-        path: its file.
+        file: its bytes, closed afterwards; None where only the head is asked for.
+        total: bytes of the blob.
+        asked: first byte and the byte behind the last, None for all of it.
     """
 
-    def __init__(self, path: Path, digest: Digest, method: str, range_header: str | None) -> None:
-        total = path.stat().st_size
-        asked = requested_range(range_header, total)
+    def __init__(self, digest: Digest, file: BinaryIO | None, total: int, asked: tuple[int, int] | None) -> None:
         start, stop = asked or (0, total)
         headers = {"accept-ranges": "bytes", "etag": f'"{digest}"', "content-length": str(stop - start)}
         if asked:
             headers["content-range"] = f"bytes {start}-{stop - 1}/{total}"
         super().__init__(None, 206 if asked else 200, headers, "application/octet-stream")
-        self._path, self._start, self._count = path, start, 0 if method == "HEAD" else stop - start
+        self._file, self._start, self._count = file, start, stop - start
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        if not self._count:
-            await send({"type": "http.response.body", "body": b""})
-            return
-        with self._path.open("rb") as file:
+        with self._file or nullcontext() as file:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if file is None or not self._count:
+                await send({"type": "http.response.body", "body": b""})
+                return
             if ZERO_COPY in scope.get("extensions", {}):
                 await send({"type": ZERO_COPY, "file": file, "offset": self._start, "count": self._count})
                 return
@@ -115,34 +114,58 @@ def received(objects: ObjectStore, digest: Digest) -> messages.Received:
 
 
 class Blobs:
-    """The blobs of an object store, for an event loop."""
+    """The blobs of an object store, for an event loop. Whatever asks the store does so on threads of its own: one that is slow,
+    or a bucket that hangs, keeps no control message waiting. What may take minutes runs once for each blob, however many requests
+    wait for it, and none of them keeps a thread."""
 
     def __init__(self, objects: Callable[[], ObjectStore]) -> None:
         self._objects = objects
-        self._threads = ThreadPoolExecutor(THREADS, "blobs")
-        self._completers = ThreadPoolExecutor(COMPLETERS, "complete")
-        self._completing: dict[Digest, Future[CrosstrainError | None]] = {}
+        self._run = Threads(THREADS, "blobs").run
+        self._completing = Jobs(COMPLETERS, "complete")
+        self._fetching = Jobs(FETCHERS, "fetch")
 
-    def existing(self, digest: Digest) -> Path:
-        """A blob's file.
+    async def give(self, digest: Digest, method: str, range_header: str | None) -> BlobResponse:
+        """A blob, or a range of it.
 
         Raises:
-            Refused: 404.
+            Refused: 404, or 416.
         """
+        total = await self._run(lambda: self._total(digest))
+        asked = requested_range(range_header, total)
+        file = None if method == "HEAD" else await self._open(digest)
+        return BlobResponse(digest, file, total, asked)
+
+    def _total(self, digest: Digest) -> int:
         objects = self._objects()
         if not objects.has(digest):
-            raise Refused(f"Blob {digest[:12]} is not here.", "upload it first", kind="missing-blob", status=404)
-        return objects.path(digest)
+            raise _unknown(digest)
+        return objects.size(digest)
 
-    def received(self, digest: Digest) -> messages.Received:
+    async def _open(self, digest: Digest) -> BinaryIO:
+        """The blob's file, once it is here."""
+        while (file := await self._run(lambda: self._ready(digest))) is None:
+            try:
+                await self._fetching.wait(digest, lambda: self._objects().path(digest))
+            except IntegrityError as error:
+                if await self._run(lambda: self._objects().has(digest)):
+                    raise
+                raise _unknown(digest) from error
+        return file
+
+    def _ready(self, digest: Digest) -> BinaryIO | None:
+        path = self._objects().ready(digest)
+        try:
+            return None if path is None else path.open("rb")
+        except FileNotFoundError:  # it had to make room for another in the meantime
+            return None
+
+    async def received(self, digest: Digest) -> messages.Received:
         """As `received` of the module."""
-        return received(self._objects(), digest)
+        return await self._run(lambda: received(self._objects(), digest))
 
     async def parts_left(self, digest: Digest, total: int) -> messages.Parts:
         """Where a site may put what is missing of a blob."""
-        job = self._completing.get(digest)
-        if job is not None and job.done():
-            self._completing.pop(digest, None)  # whoever would have heard of its failure is gone
+        self._completing.forget(digest)  # whoever would have heard of its failure is gone
         left = await self._run(lambda: self._objects().parts_left(digest, total))
         if left is None:
             return messages.Parts(direct=False)
@@ -150,30 +173,16 @@ class Blobs:
         return messages.Parts(direct=True, received=left.received, missing=missing)
 
     async def complete(self, digest: Digest, total: int) -> messages.Received:
-        """Has an upload verified of which all came. That may take minutes: then the answer says that all of it is there and
-        not yet whole, and the work goes on.
+        """Has an upload verified of which all came, and brought where it counts. That may take minutes: then the answer says that
+        all of it is there and not yet whole, and the work goes on.
 
         Raises:
             Refused, IntegrityError, EnvironmentFault: as `ObjectStore.complete`.
         """
-        job = self._completing.get(digest)
-        if job is None:
-            job = self._completing[digest] = self._completers.submit(self._outcome, digest, total)
-        await asyncio.wait({asyncio.wrap_future(job)}, timeout=COMPLETE_WAIT_S)
-        if not job.done():
+        ended = await self._completing.wait(digest, lambda: self._objects().complete(digest, total), COMPLETE_WAIT_S)
+        if not ended:
             return messages.Received(received=total, whole=False, ranges=((0, total),))
-        if self._completing.get(digest) is job:
-            del self._completing[digest]
-        if (error := job.result()) is not None:
-            raise error
-        return await self._run(lambda: self.received(digest))
-
-    def _outcome(self, digest: Digest, total: int) -> CrosstrainError | None:
-        try:
-            self._objects().complete(digest, total)
-        except CrosstrainError as error:
-            return error  # kept until somebody asks
-        return None
+        return await self.received(digest)
 
     async def take(
         self, digest: Digest, offset: int, total: int, body: AsyncIterator[bytes], announced: int, pour: Pour | None
@@ -192,8 +201,10 @@ class Blobs:
                 await self._write(part, body)
             else:
                 await pour(part.write, self._run)
-            await self._run(part.finish)
-        return await self._run(lambda: self.received(digest))
+            held = await self._run(part.finish)
+        if held == total and not await self._run(lambda: self._objects().has(digest)):
+            return await self.complete(digest, total)
+        return await self.received(digest)
 
     async def _write(self, part: Part, body: AsyncIterator[bytes]) -> None:
         batch: list[bytes] = []
@@ -216,13 +227,9 @@ class Blobs:
         if batch:
             await self._run(partial(part.write, b"".join(batch)))
 
-    async def _run(self, call: Callable[[], Result]) -> Result:
-        work = asyncio.get_running_loop().run_in_executor(self._threads, call)
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            await asyncio.wait({work})  # it uses files that its caller closes next
-            raise
+
+def _unknown(digest: Digest) -> Refused:
+    return Refused(f"Blob {digest[:12]} is not here.", "upload it first", kind="missing-blob", status=404)
 
 
 def _too_large() -> Refused:

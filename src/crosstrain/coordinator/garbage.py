@@ -2,7 +2,9 @@
 
 Only whoever holds the term gets through the transactions, so a superseded coordinator removes nothing. The last look is in
 the transaction around the removal itself: a contribution is recorded in a transaction too, and looks there whether its
-delta is still in the store. A crash in between leaves a blob that is noted again.
+delta is still in the store. Each blob has a transaction of its own, with one short request in it, because nobody else writes
+meanwhile; an upload on its way, to which nothing can refer, is removed outside. A crash in between leaves a blob that is noted
+again.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from crosstrain.storage.object_store import ObjectStore
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32
-"""Blobs that one pass removes: removing a large file takes a while, and nobody else writes meanwhile."""
+"""Blobs that one pass removes: removing a large file takes a while, and the loop does nothing else meanwhile."""
 
 
 def retention_of(section: CoordinatorSection) -> Retention:
@@ -104,13 +106,19 @@ def _remove(
     due: tuple[Mark, ...],
 ) -> tuple[Mark, ...]:
     """Removes those of `due` that nothing needs yet."""
-    with database.write() as connection:
-        uses = retention_store.uses(connection, downloads.known, downloads.unknown)
-        marks = {mark.stored.digest: mark for mark in due}
-        still = sort_out([mark.stored for mark in due], marks, uses, retention, now).due
-        for mark in still:
-            objects.delete(mark.stored.digest)
-    return still
+    removed = []
+    for mark in due:
+        digest, whole = mark.stored.digest, mark.stored.whole
+        with database.write() as connection:
+            uses = retention_store.uses(connection, downloads.known, downloads.unknown)
+            if not sort_out([mark.stored], {digest: mark}, uses, retention, now).due:
+                continue
+            if whole:
+                objects.delete(digest)
+        if not whole:
+            objects.discard(digest)
+        removed.append(mark)
+    return tuple(removed)
 
 
 def collect_for(service: Service, now: Instant) -> Collection:

@@ -15,12 +15,17 @@ from crosstrain import __version__
 from crosstrain.coordinator import contributions, evaluation, leases, sessions
 from crosstrain.coordinator import status as status_page
 from crosstrain.coordinator.blobs import POUR, BlobResponse, Blobs
+from crosstrain.coordinator.complaints import Complaints
 from crosstrain.coordinator.group_commit import GroupCommit
 from crosstrain.coordinator.service import Service
 from crosstrain.coordinator.short_way import ShortWay
+from crosstrain.coordinator.threads import Threads
 from crosstrain.domain.ids import Digest, SessionId, Token
 from crosstrain.errors import CrosstrainError, EnvironmentFault, IntegrityError, Refused, Superseded
 from crosstrain.wire import messages
+
+JUDGES = 8
+"""Threads that read weights before they count, from a bucket if need be: that may take minutes, and nothing else may wait for it."""
 
 Number = Annotated[int, Path(ge=0, lt=2**53)]
 Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
@@ -30,6 +35,7 @@ Bytes = Annotated[int, Query(ge=0, lt=2**53)]
 def build_app(service: Service) -> FastAPI:
     """The coordinator's HTTP interface."""
     app = ControlApp(title="crosstrain coordinator", version=__version__, docs_url=None, redoc_url=None)
+    app.complaints = Complaints(service.clock)
     _install_problems(app)
     _install_control(app, service)
     _install_blobs(app, service)
@@ -42,16 +48,34 @@ def build_app(service: Service) -> FastAPI:
 class ControlApp(FastAPI):
     """FastAPI with a way past it."""
 
+    complaints: Complaints
+
     def open_short_way(self) -> None:
         """For the routes that are there by now."""
-        self._short_way = ShortWay(super().__call__, self.router.routes, lambda error: _respond(problem_of(error)))
+        self._short_way = ShortWay(super().__call__, self.router.routes, self.answer_to)
+
+    def answer_to(self, error: CrosstrainError) -> JSONResponse:
+        """The answer to a request that failed."""
+        if isinstance(error, EnvironmentFault):
+            self.complaints.tell(error)
+        return _respond(problem_of(error))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._short_way(scope, receive, send)
 
 
 def _install_control(app: FastAPI, service: Service) -> None:
-    now, group = service.clock.now, GroupCommit(service)
+    group, judges = GroupCommit(service), Threads(JUDGES, "judge")
+    _install_sessions(app, service, group, judges)
+    _install_leases(app, service, group, judges)
+
+    @app.get("/v1/status")
+    def status() -> messages.StatusReply:
+        return status_page.status(service, service.clock.now())
+
+
+def _install_sessions(app: FastAPI, service: Service, group: GroupCommit, judges: Threads) -> None:
+    now = service.clock.now
 
     @app.post("/v1/sessions")
     def register(request: messages.RegisterRequest) -> messages.RegisterReply:
@@ -72,8 +96,9 @@ def _install_control(app: FastAPI, service: Service) -> None:
         )
 
     @app.post("/v1/sessions/{session}/initial")
-    def initial(session: Number, request: messages.InitialRequest) -> messages.Accepted:
-        return evaluation.take_initial(service, SessionId(session), Digest(request.weights), now())
+    async def initial(session: Number, request: messages.InitialRequest) -> messages.Accepted:
+        weights = Digest(request.weights)
+        return await judges.run(lambda: evaluation.take_initial(service, SessionId(session), weights, now()))
 
     @app.post("/v1/sessions/{session}/evaluation")
     def evaluate(session: Number, request: messages.EvaluationRequest) -> messages.Accepted:
@@ -83,18 +108,18 @@ def _install_control(app: FastAPI, service: Service) -> None:
     def end(session: Number, request: messages.EndRequest) -> messages.Accepted:
         return sessions.end(service, SessionId(session), request.reason, now())
 
+
+def _install_leases(app: FastAPI, service: Service, group: GroupCommit, judges: Threads) -> None:
+    now = service.clock.now
+
     @app.post("/v1/leases/{token}/contribution")
-    def contribute(token: Number, request: messages.ContributionRequest) -> messages.ContributionReply:
-        return contributions.accept(service, Token(token), request, now())
+    async def contribute(token: Number, request: messages.ContributionRequest) -> messages.ContributionReply:
+        return await judges.run(lambda: contributions.accept(service, Token(token), request, now()))
 
     @app.post("/v1/leases/{token}/release")
     async def release(token: Number, request: messages.ReleaseRequest) -> messages.Accepted:
         at = now()
         return await group.write(lambda connection: leases.release(service, connection, Token(token), request, at))
-
-    @app.get("/v1/status")
-    def status() -> messages.StatusReply:
-        return status_page.status(service, now())
 
 
 def _install_blobs(app: FastAPI, service: Service) -> None:
@@ -102,13 +127,12 @@ def _install_blobs(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/blobs/{digest}", response_class=Response)
     @app.head("/v1/blobs/{digest}", response_class=Response)
-    def download(digest: Sha256, request: Request) -> BlobResponse:
-        blob = Digest(digest)
-        return BlobResponse(blobs.existing(blob), blob, request.method, request.headers.get("range"))
+    async def download(digest: Sha256, request: Request) -> BlobResponse:
+        return await blobs.give(Digest(digest), request.method, request.headers.get("range"))
 
     @app.get("/v1/blobs/{digest}/received")
-    def received(digest: Sha256) -> messages.Received:
-        return blobs.received(Digest(digest))
+    async def received(digest: Sha256) -> messages.Received:
+        return await blobs.received(Digest(digest))
 
     @app.post("/v1/blobs/{digest}/parts")
     async def parts(digest: Sha256, total: Bytes) -> messages.Parts:
@@ -152,13 +176,13 @@ def _respond(document: messages.Problem) -> JSONResponse:
     return JSONResponse(document.model_dump(), document.status, media_type="application/problem+json")
 
 
-def _install_problems(app: FastAPI) -> None:
+def _install_problems(app: ControlApp) -> None:
     def problem(status: int, kind: str, detail: str, hint: str = "") -> JSONResponse:
         return _respond(_problem(status, kind, detail, hint))
 
     @app.exception_handler(CrosstrainError)
     async def said_no(_request: Request, error: CrosstrainError) -> JSONResponse:
-        return _respond(problem_of(error))
+        return app.answer_to(error)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_request: Request, error: RequestValidationError) -> JSONResponse:

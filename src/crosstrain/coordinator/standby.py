@@ -23,6 +23,7 @@ from crosstrain.domain import timeouts
 from crosstrain.errors import EnvironmentFault, Refused, Superseded
 from crosstrain.storage import pulse
 from crosstrain.storage.database import Database
+from crosstrain.storage.object_store import ObjectStore
 from crosstrain.storage.pulse import Claim, Pulse
 from crosstrain.storage.term_lock import TermLock
 
@@ -141,6 +142,7 @@ class Process:
         self._since = datetime.fromtimestamp(clock.now() / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         self._trouble = ""
         self._loop: Loop | None = None
+        self._objects: ObjectStore | None = None
         self._app: ASGIApp | None = None
         self._stopping = threading.Event()
 
@@ -168,7 +170,7 @@ class Process:
         except BaseException:
             self._watch.give_up(claim)
             raise
-        self._loop = Loop(service)
+        self._loop, self._objects = Loop(service), service.objects
         self._app = build_app(service)
         log.info("serving the run with term %d", claim.term)
         return True
@@ -194,9 +196,12 @@ class Process:
         self._serve(self._loop)
 
     def stop(self) -> None:
+        """Ends `run` soon, from any thread; what waits for a bucket is not waited for."""
         self._stopping.set()
         if self._loop is not None:
             self._loop.stop()
+        if self._objects is not None:
+            self._objects.close()
 
     def close(self) -> None:
         """After `run` ended."""

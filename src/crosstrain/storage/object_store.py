@@ -32,6 +32,8 @@ from crosstrain.storage.durable import require_space, room_of
 from crosstrain.storage.upload import Following, Unneeded, Upload, missing, settle, wrong
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+LOST = "send it again, or put it back from a backup"
+"""What to do about a blob that is not there."""
 
 
 def digest_file(path: Path) -> Digest:
@@ -51,12 +53,22 @@ class ObjectStore(Protocol):
         """Whether the whole blob is there."""
         ...
 
+    def knows(self, digest: Digest) -> bool:
+        """Whether the blob is there as far as this process knows, without asking a service: for transactions. False also of one that
+        it never asked for (`has`), put or fetched."""
+        ...
+
     def size(self, digest: Digest) -> int:
         """Bytes. Raises IntegrityError if the blob is not there."""
         ...
 
     def path(self, digest: Digest) -> Path:
-        """A file with the blob's bytes, not to be changed. Raises IntegrityError if the blob is not there."""
+        """A file with the blob's bytes, not to be changed. To fetch it may take minutes. Raises IntegrityError if the blob is
+        not there, or no longer what it was."""
+        ...
+
+    def ready(self, digest: Digest) -> Path | None:
+        """As `path`, if nothing has to be fetched for it."""
         ...
 
     def address(self, digest: Digest) -> str | None:
@@ -91,7 +103,8 @@ class ObjectStore(Protocol):
         ...
 
     def receive(self, digest: Digest, offset: int, chunks: Iterable[bytes], total: int) -> int:
-        """A part from `chunks`, to its end; what the iterator raises passes through. As `Part.finish`."""
+        """A part from `chunks`, to its end; what the iterator raises passes through. As `Part.finish`, but at the size of the
+        upload the blob is there."""
         ...
 
     @property
@@ -124,7 +137,11 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, digest: Digest) -> None:
-        """Removes the blob and any upload of it; neither has to be there."""
+        """Removes the blob; it need not be there. One short request at most, so that a transaction may be around it."""
+        ...
+
+    def discard(self, digest: Digest) -> None:
+        """Removes what came of an upload; nothing has to be there, and a blob stays."""
         ...
 
     def digests(self) -> Iterator[Digest]:
@@ -140,7 +157,11 @@ class ObjectStore(Protocol):
         ...
 
     def room(self) -> Room:
-        """What may still be put in."""
+        """What may still be put in; asks no service."""
+        ...
+
+    def close(self) -> None:
+        """Ends what takes long, from any thread: whatever waits for a service then, or asks it later, fails soon."""
         ...
 
 
@@ -160,7 +181,8 @@ class Part(Protocol):
         """Says that the part is over.
 
         Returns:
-            Bytes of the upload that are held. At its size the blob is there, verified and durable.
+            Bytes of the upload that are held. At its size all of it is verified and durable; where the blob is not there yet
+            (`ObjectStore.has`), `ObjectStore.complete` brings it there.
 
         Raises:
             IntegrityError: the bytes do not have this digest; what was held is discarded.
@@ -187,13 +209,19 @@ class LocalObjectStore:
     def has(self, digest: Digest) -> bool:
         return self._place(digest).is_file()
 
+    def knows(self, digest: Digest) -> bool:
+        return self.has(digest)
+
     def size(self, digest: Digest) -> int:
         return self.path(digest).stat().st_size
 
     def path(self, digest: Digest) -> Path:
         if not self.has(digest):
-            raise IntegrityError(f"Expected blob {digest} in {self.directory}, found none.", "send it again")
+            raise IntegrityError(f"Expected blob {digest} in {self.directory}, found none.", LOST)
         return self._place(digest)
+
+    def ready(self, digest: Digest) -> Path | None:
+        return self._place(digest) if self.has(digest) else None
 
     def address(self, _digest: Digest) -> str | None:
         return None
@@ -264,6 +292,9 @@ class LocalObjectStore:
 
     def delete(self, digest: Digest) -> None:
         self._place(digest).unlink(missing_ok=True)
+        self.discard(digest)
+
+    def discard(self, digest: Digest) -> None:
         discard(self._upload(digest))
         self._following.pop(digest, None)
 
@@ -284,6 +315,9 @@ class LocalObjectStore:
 
     def room(self) -> Room:
         return room_of(self.directory)
+
+    def close(self) -> None:
+        """Nothing: a disk answers soon."""
 
     def _place(self, digest: Digest) -> Path:
         return self.directory / checked(digest)[:2] / digest

@@ -6,26 +6,29 @@ Credentials come from where AWS's own tools take them: `AWS_ACCESS_KEY_ID` and `
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from crosstrain.domain import timeouts
 from crosstrain.domain.byte_ranges import Span
-from crosstrain.errors import EnvironmentFault, UsageError
+from crosstrain.errors import EnvironmentFault, IntegrityError, UsageError
+from crosstrain.storage.s3_faults import fault
 
 READ_BYTES = 1 << 20
-ATTEMPTS = 5
-"""Of one request, by boto3; what fails after that is tried again by whoever asked."""
-SIGNED_S = 12 * 3600
-"""How long a signed address is good; a transfer that takes longer asks for another."""
+ATTEMPTS = 3
+"""Of one request, by boto3; what fails after that is tried again by whoever asked, and said in the log."""
 COPY_BYTES = 64 << 20
 """Objects larger than this are copied within the service in pieces of this size, several at once."""
 GONE = frozenset({"NoSuchUpload", "NoSuchKey", "InvalidPart", "InvalidPartOrder"})
 """What a service says of a multipart upload that somebody else ended or changed; Ceph calls one that is over a key."""
+LOST = frozenset({"NoSuchKey", "InvalidRange"})
+"""What it says of an object that is not there, or not as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,26 +107,50 @@ class S3Bucket:
     def __init__(self, place: Place) -> None:
         try:
             import boto3
-            from botocore.config import Config
         except ImportError as error:
             raise UsageError(
                 "`coordinator.objects` needs boto3, which is not installed.", "pip install 'crosstrain[s3]'"
             ) from error
         self._place = place
+        self._closed = threading.Event()
+        with self._faults():
+            self._session = boto3.session.Session()  # one, because credentials may have to be fetched
+        self._client: Any = self._open(timeouts.CONNECT_S, timeouts.STORE_SILENT_S, ATTEMPTS)
+
+    def _open(self, connect_s: float, silent_s: float, attempts: int) -> Any:
+        from botocore.config import Config
+
+        place = self._place
         settings = Config(
             signature_version="s3v4",
-            connect_timeout=timeouts.CONNECT_S,
-            retries={"max_attempts": ATTEMPTS, "mode": "standard"},
+            connect_timeout=connect_s,
+            read_timeout=silent_s,
+            retries={"total_max_attempts": attempts, "mode": "standard"},
             s3={"addressing_style": "path" if place.endpoint else "auto"},
             # Not every compatible service knows the newer checksums; the SHA-256 is checked by us.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
         with self._faults():
-            session = boto3.session.Session()
-            self._client: Any = session.client(
+            client = self._session.client(
                 "s3", endpoint_url=place.endpoint or None, region_name=place.region or None, config=settings
             )
+        client.meta.events.register("before-send.s3", self._go_on)
+        return client
+
+    @cached_property
+    def _brief(self) -> Any:
+        """For requests inside a transaction: one attempt, and a short one."""
+        return self._open(timeouts.STORE_BRIEF_S, timeouts.STORE_BRIEF_S, 1)
+
+    def close(self) -> None:
+        """Begins no request any more, also none of the many that some methods make; from any thread."""
+        self._closed.set()
+
+    def _go_on(self, *_: object, **__: object) -> None:
+        """Called before every request, and while bytes are sent."""
+        if self._closed.is_set():
+            raise EnvironmentFault(f"The object store {self} is not asked any more: this process ends.", "ask again")
 
     def __str__(self) -> str:
         return f"s3://{self._place.bucket}/{self._place.prefix}"
@@ -144,21 +171,43 @@ class S3Bucket:
     def put(self, key: str, path: Path) -> None:
         """Uploads a file; a large one in parts, several at once. The object appears whole or not at all."""
         with self._faults():
-            self._client.upload_file(str(path), self._place.bucket, self._place.prefix + key)
+            where = self._at(key)
+            self._client.upload_file(str(path), where["Bucket"], where["Key"], Callback=self._go_on)
 
     def read(self, key: str, span: Span | None = None) -> Iterator[bytes]:
-        """The bytes of an object, or a span of them, which is not empty."""
+        """The bytes of an object, or a span of them, which is not empty.
+
+        Raises:
+            IntegrityError: there is no such object, or it is shorter.
+        """
         ranged = {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
         with self._faults():
-            body = self._client.get_object(**self._at(key), **ranged)["Body"]
+            body = self._opened(key, ranged)
             try:
-                yield from body.iter_chunks(READ_BYTES)
+                for chunk in body.iter_chunks(READ_BYTES):
+                    self._go_on()
+                    yield chunk
             finally:
                 body.close()
 
+    def _opened(self, key: str, ranged: Mapping[str, str]) -> Any:
+        from botocore.exceptions import ClientError
+
+        try:
+            return self._client.get_object(**self._at(key), **ranged)["Body"]
+        except ClientError as error:
+            if (code := error.response.get("Error", {}).get("Code")) not in LOST:
+                raise
+            asked = ranged.get("Range", "all bytes")
+            raise IntegrityError(
+                f"Expected {asked} of {key} in {self}, found none: {code}.", "send it again"
+            ) from error
+
     def delete(self, key: str) -> None:
+        """Removes an object, by one request that is over after `timeouts.STORE_BRIEF_S` for the connection and as much for the
+        answer."""
         with self._faults():
-            self._client.delete_object(**self._at(key))
+            self._brief.delete_object(**self._at(key))
 
     def copy(self, source: str, target: str, tag: str) -> None:
         """Copies an object within the service, if it still has that tag. The copy appears whole or not at all."""
@@ -178,9 +227,9 @@ class S3Bucket:
                     yield entry["Key"].removeprefix(self._place.prefix), int(entry["Size"])
 
     def signed(self, key: str) -> str:
-        """An address at which anybody can get the object for `SIGNED_S`; made without asking the service."""
+        """An address at which anybody can get the object for `timeouts.SIGNED_S`; made without asking the service."""
         with self._faults():
-            return str(self._client.generate_presigned_url("get_object", self._at(key), SIGNED_S))
+            return str(self._client.generate_presigned_url("get_object", self._at(key), timeouts.SIGNED_S))
 
     # -- multipart uploads ----------------------------------------------------------------------------------------------
 
@@ -211,10 +260,10 @@ class S3Bucket:
         return found
 
     def signed_part(self, upload: MultipartUpload, number: int) -> str:
-        """An address at which anybody can put that part for `SIGNED_S`; made without asking the service."""
+        """An address at which anybody can put that part for `timeouts.SIGNED_S`; made without asking the service."""
         what = {**self._at(upload.key), "UploadId": upload.number, "PartNumber": number}
         with self._faults():
-            return str(self._client.generate_presigned_url("upload_part", what, SIGNED_S))
+            return str(self._client.generate_presigned_url("upload_part", what, timeouts.SIGNED_S))
 
     def complete(self, upload: MultipartUpload, parts: Mapping[int, StoredPart]) -> None:
         """Makes the object of just these parts; nothing happens if the upload is over or the parts are others by now."""
@@ -251,7 +300,4 @@ class S3Bucket:
         try:
             yield
         except (BotoCoreError, Boto3Error, ClientError) as error:
-            raise EnvironmentFault(
-                f"The object store {self} fails: {error}.",
-                "see `coordinator.objects`, its endpoint and region in RUN.toml, and the AWS credentials",
-            ) from error
+            raise fault(str(self), error) from error
