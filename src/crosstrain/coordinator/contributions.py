@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sqlalchemy import Connection
 
 from crosstrain.coordinator import leases, sessions
+from crosstrain.coordinator.damage import require_intact
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.contribution import Contribution, Judgement, judge_claim, judge_delta
@@ -13,7 +16,7 @@ from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, Token
 from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.domain.ledger import contribute
 from crosstrain.domain.plural import counted
-from crosstrain.errors import IntegrityError, Refused
+from crosstrain.errors import EnvironmentFault, IntegrityError, Refused
 from crosstrain.outer.delta import DeltaSummary, summarize_delta
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.storage.weights_file import WeightsFile
@@ -54,7 +57,7 @@ def accept(
         lease = leases.require_own_lease(connection, token, session)
         judgement = _judge(service, connection, claim, lease)
         if judgement.accepted and summary is not None:
-            _require_blob(service, claim.delta)  # again: what nothing refers to may be removed
+            _require_blob(claim.delta, service.objects.knows)  # again: what nothing refers to may be removed
             history = lease_store.recent_norms(connection, NORM_HISTORY)
             limit = service.config.round.norm_limit
             judgement = judge_delta(summary.norm, summary.finite, history, limit)
@@ -151,20 +154,31 @@ def _look_at_delta(service: Service, claim: Contribution, base: Digest) -> Delta
     Raises:
         Refused: the blob is not there, or is no delta of this model.
     """
-    _require_blob(service, claim.delta)
+    _require_blob(claim.delta, service.objects.has)
     try:
         return _summary(service, claim, base)
     except IntegrityError as error:
         service.deltas.forget(claim.delta)
+        require_intact(service, claim.delta)
         raise Refused(f"The delta cannot be read: {error.message}", error.hint, kind="wrong-file") from error
     except Refused:
         service.deltas.forget(claim.delta)
         raise
 
 
+def _base(service: Service, base: Digest) -> WeightsFile:
+    try:
+        return WeightsFile(service.objects.path(base))
+    except IntegrityError as error:  # no fault of the site's: it keeps its delta
+        raise EnvironmentFault(
+            f"The weights that the delta starts from cannot be read: {error.message}",
+            "put the blob back from a backup of coordinator.dir or the bucket",
+        ) from error
+
+
 def _summary(service: Service, claim: Contribution, base: Digest) -> DeltaSummary:
     with (
-        WeightsFile(service.objects.path(base)) as weights,
+        _base(service, base) as weights,
         service.deltas.open(claim.delta, weights.entries) as delta,
     ):
         difference = delta.difference(weights.entries)
@@ -177,6 +191,6 @@ def _summary(service: Service, claim: Contribution, base: Digest) -> DeltaSummar
         return summarize_delta(delta.pieces())
 
 
-def _require_blob(service: Service, delta: Digest) -> None:
-    if not service.objects.has(delta):
+def _require_blob(delta: Digest, is_there: Callable[[Digest], bool]) -> None:
+    if not is_there(delta):
         raise Refused(f"Blob {delta[:12]} is not here.", "upload the delta before contributing it", kind="missing-blob")

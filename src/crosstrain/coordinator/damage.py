@@ -1,7 +1,8 @@
-"""Contributions whose delta cannot be read any more when their round is merged: dropped, so that the round goes on without them.
+"""Blobs that were there and cannot be read any more, whatever took them away: a disk, a hand, a bucket.
 
-Whatever took the file away - a disk, a hand, a bucket - did so after it was judged. The weights of the generation itself have no
-such way out: without them there is nothing to go on from.
+Before it is judged, a delta is sent again. When its round is merged, its contribution is dropped, so that the round goes on without
+it. What sites download is made again (`publisher.make_again`). The float32 weights and the momentum of the newest generation have
+no such way out: without them there is nothing to go on from.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from crosstrain.domain.generation import GenerationRecord
 from crosstrain.domain.ids import Digest, Instant, SessionId, SiteName, Token
 from crosstrain.domain.lease import LeaseState
 from crosstrain.domain.ledger import count_blocks, move
-from crosstrain.errors import IntegrityError
+from crosstrain.errors import IntegrityError, Refused
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.storage.weights_file import Entry, WeightsFile
 
@@ -35,7 +36,7 @@ def irreplaceable(parent: GenerationRecord) -> Iterator[None]:
     except IntegrityError as error:
         raise IntegrityError(
             f"Generation {parent.number} cannot be followed: {error.message}",
-            "put the blob back from a backup of coordinator.dir, and start the coordinator again",
+            "put the blob back from a backup of coordinator.dir or the bucket, and start the coordinator again",
         ) from error
 
 
@@ -46,7 +47,7 @@ def drop_unreadable(
     again.
 
     Raises:
-        IntegrityError: the weights that the round started from cannot be read.
+        IntegrityError: the weights that the round started from, or their momentum, cannot be read.
     """
     model = _model(service, parent)
     reasons = {Token(row["token"]): _fault(service, row, model) for row in rows}
@@ -65,8 +66,26 @@ def drop_unreadable(
 
 
 def _model(service: Service, parent: GenerationRecord) -> tuple[Entry, ...]:
-    with irreplaceable(parent), WeightsFile(service.objects.path(parent.master)) as weights:
-        return weights.entries
+    with irreplaceable(parent):
+        if parent.momentum is not None:
+            WeightsFile(service.objects.path(parent.momentum)).close()
+        with WeightsFile(service.objects.path(parent.master)) as weights:
+            return weights.entries
+
+
+def require_intact(service: Service, digest: Digest) -> None:
+    """Looks again at a blob that came and cannot be read. If it is what came, then so it was made.
+
+    Raises:
+        Refused: `missing-blob`, it is lost or damaged; it is removed, so that it can come again.
+    """
+    try:
+        service.objects.verify(digest)
+    except IntegrityError as error:
+        service.objects.delete(digest)
+        raise Refused(
+            f"Blob {digest[:12]} is not here any more: {error.message}", "send it again", kind="missing-blob"
+        ) from error
 
 
 def _fault(service: Service, row: RowMapping, model: Sequence[Entry]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crosstrain.coordinator import publisher, sessions
+from crosstrain.coordinator.damage import require_intact
 from crosstrain.coordinator.service import Service
 from crosstrain.domain.events import EventKind
 from crosstrain.domain.ids import Digest, Generation, Instant, SessionId, SiteName
@@ -32,6 +33,7 @@ def take_initial(service: Service, session: SessionId, weights: Digest, now: Ins
             types = {entry.dtype for entry in file.entries}
             finite = summarize_delta(file.pieces()).finite
     except IntegrityError as error:
+        require_intact(service, weights)
         raise Refused(f"The weights cannot be read: {error.message}", error.hint, kind="wrong-file") from error
     if types != {"F32"} or not finite:
         raise Refused(

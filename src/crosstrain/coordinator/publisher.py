@@ -6,6 +6,7 @@ is a function of the parent generation and of the contributions in the order in 
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,8 +35,10 @@ from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.storage.byte_planes import pack
 from crosstrain.storage.delta_file import ELEMENT_BYTES
 from crosstrain.storage.deltas import Deltas
-from crosstrain.storage.object_store import ObjectStore
+from crosstrain.storage.object_store import LOST, ObjectStore
 from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWriter
+
+log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 18  # elements; enough to be worth handing to a thread, few enough to stay in the cache
 _RELEASED = 1 << 21  # elements; 28 MiB of pages with three bf16 deltas
@@ -180,7 +183,8 @@ def publish_initial(service: Service, weights: Digest, now: Instant) -> Generati
         if known is not None:
             return known
         for digest in (record.weights, record.download, record.master):
-            service.objects.path(digest)  # in the transaction: what nothing refers to may be removed
+            if not service.objects.knows(digest):  # in the transaction: what nothing refers to may be removed
+                raise IntegrityError(f"Expected blob {digest}, found that it was just removed.", "send it again")
         run_store.add_generation(connection, record)
         run_store.open_round(connection, record.number, now)
         text = f"generation 0 from seed {service.config.run.seed}"
@@ -271,6 +275,25 @@ def _packed(service: Service, weights: Path) -> Digest | None:
         path = Path(directory) / "packed"
         pack(weights, path, ELEMENT_BYTES[wire.weights])
         return service.objects.adopt(path)
+
+
+def make_again(service: Service, record: GenerationRecord) -> None:
+    """Makes what sites download of a generation again, if the store lost it: it follows from the float32 weights.
+
+    Raises:
+        IntegrityError: those are lost too, or other bytes come of them, as with another release of zstd.
+    """
+    objects = service.objects
+    if not objects.has(record.weights) and record.weights != record.master:
+        _require_same(rounded(objects, record.master, service.work), record.weights)
+    if record.packed is not None and not objects.has(record.packed):
+        _require_same(_packed(service, objects.path(record.weights)), record.packed)
+
+
+def _require_same(made: Digest | None, lost: Digest) -> None:
+    if made != lost:
+        raise IntegrityError(f"Blob {lost} is lost, and what was made again of its weights is {made}.", LOST)
+    log.warning("blob %s was lost; it was made again", lost[:12])
 
 
 def rounded(objects: ObjectStore, master: Digest, work: Path) -> Digest:

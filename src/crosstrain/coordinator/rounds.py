@@ -24,6 +24,7 @@ def close_if_due(service: Service, now: Instant) -> GenerationRecord | None:
     Returns:
         The new generation, or None if the round stays open; `service.barrier` then says why.
     """
+    _look_at_store(service)
     with service.database.write() as connection:
         opened = run_store.newest_round(connection)
         current = run_store.newest_generation(connection)
@@ -50,6 +51,17 @@ def close_if_due(service: Service, now: Instant) -> GenerationRecord | None:
     record = publisher.publish(service, current, rows, service.clock.now())
     service.barrier = Verdict(False, "waiting for a site to take a lease")
     return record
+
+
+def _look_at_store(service: Service) -> None:
+    """Asks before the transaction what would be asked in it: a bucket that hangs would hold up every write. What the store lost of
+    the newest generation is made again if it can be."""
+    with service.database.read() as connection:
+        current, opened = run_store.newest_generation(connection), run_store.newest_round(connection)
+    if current is not None and opened is not None and opened["published_at"] is None:
+        with irreplaceable(current):
+            publisher.make_again(service, current)
+            service.weigh(current.weights)
 
 
 def _close(connection: Connection, generation: Generation, reason: str, now: Instant) -> None:

@@ -20,6 +20,7 @@ from crosstrain.domain.lease import Pace
 from crosstrain.domain.outer_round import BarrierRules
 from crosstrain.domain.room import BYTES_PER_PARAMETER, may_begin, round_bytes, round_inodes
 from crosstrain.domain.site import Patience, Presence
+from crosstrain.domain.timeouts import silence_ms
 from crosstrain.domain.verdict import Verdict
 from crosstrain.outer.presets import OuterRule
 from crosstrain.storage.database import Database
@@ -66,6 +67,7 @@ class Service:
         wake: set by whatever may let the round close, so that the loop looks at once.
         barrier: the newest verdict on the open round, for replies and status.
         pace: the newest look at the round's pace; written inside write transactions alone, which exclude each other.
+        weights_bytes: of every generation's weights as sites adopt them; None until the store was asked.
         rules, patience: of `config`, which every heartbeat asks for.
         extensions: add other services' routes to the application.
     """
@@ -85,6 +87,7 @@ class Service:
     wake: threading.Event = field(default_factory=threading.Event)
     barrier: Verdict = field(default_factory=lambda: Verdict(False, "starting"))
     pace: Pace | None = None
+    weights_bytes: int | None = None
     extensions: tuple[Callable[[FastAPI, Service], None], ...] = ()
     rules: BarrierRules = field(init=False)
     patience: Patience = field(init=False)
@@ -100,10 +103,25 @@ class Service:
         )
         self.patience = Patience(_ms(lease.boot_patience_s), _ms(lease.phase_patience_s))
 
+    def weigh(self, weights: Digest) -> None:
+        """Asks the store how large a generation is, for `room`; not inside transactions.
+
+        Raises:
+            IntegrityError: the blob is not there.
+            EnvironmentFault: the store does not answer.
+        """
+        if self.weights_bytes is None:
+            self.weights_bytes = self.objects.size(weights)
+
     def room(self, weights: Digest) -> Verdict:
-        """Whether the store has room for a round that starts from `weights`, and for the ledger to grow beside it."""
+        """Whether the store has room for a round that starts from `weights`, and for the ledger to grow beside it. Asks no
+        service, so that a transaction may be around it."""
+        if self.weights_bytes is None and self.objects.knows(weights):
+            self.weigh(weights)
+        if self.weights_bytes is None:
+            return Verdict(False, "waiting for the object store, which has not answered yet")
         wire = self.config.wire
-        parameters = self.objects.size(weights) / BYTES_PER_PARAMETER[wire.weights]
+        parameters = self.weights_bytes / BYTES_PER_PARAMETER[wire.weights]
         sites = max(1, len(self.config.sites), len(self.presences.sessions))
         need = round_bytes(parameters, wire.weights, wire.delta, sites, wire.compress == "planes") + HEADROOM
         return may_begin(self.objects.room(), need, round_inodes(sites))
@@ -111,7 +129,7 @@ class Service:
     @property
     def silence_ms(self) -> int:
         """Whoever was not heard of for so long is gone."""
-        return max(self.ttl_floor_ms, 3 * self.heartbeat_ms)
+        return silence_ms(self.heartbeat_ms, self.ttl_floor_ms)
 
     @property
     def heartbeat_ms(self) -> int:
