@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from crosstrain.coordinator.blobs import LARGEST_PART
 from crosstrain.domain.timeouts import FRONT_PATIENCE_S, KEEP_ALIVE_S
 from crosstrain.errors import UsageError
 
@@ -33,7 +34,7 @@ server {{
 {access}
     keepalive_timeout     {keep_alive}s;
     keepalive_requests    100000;
-    client_max_body_size  64m;
+    client_max_body_size  {largest_part}m;
     # A part of an upload goes on to the coordinator while it comes, so that one that is cut is kept as far as it came.
     proxy_request_buffering off;
     proxy_http_version    1.1;
@@ -115,5 +116,9 @@ def nginx_configuration(front: Front) -> str:
             )
     passwords = values.pop("passwords")
     access = f'    auth_basic           "crosstrain";\n    auth_basic_user_file "{passwords}";\n' if passwords else ""
-    waits = {"keep_alive": f"{KEEP_ALIVE_S:g}", "patience": f"{FRONT_PATIENCE_S:g}"}
-    return TEMPLATE.format(access=access, **waits, **values)
+    limits = {
+        "largest_part": LARGEST_PART >> 20,
+        "keep_alive": f"{KEEP_ALIVE_S:g}",
+        "patience": f"{FRONT_PATIENCE_S:g}",
+    }
+    return TEMPLATE.format(access=access, **limits, **values)
