@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -43,6 +42,7 @@ from crosstrain.site.trainer_link import TrainerLink
 from crosstrain.storage import ledger_store, run_store, s3_trial
 from crosstrain.storage.database import Database, open_sqlite
 from crosstrain.storage.deltas import Deltas
+from crosstrain.storage.directory_owner import clear_work, require_own
 from crosstrain.storage.durable import make_directory
 from crosstrain.storage.object_store import LocalObjectStore, ObjectStore
 from crosstrain.storage.postgres import PostgresTermLock, open_postgres, postgres_engine
@@ -161,22 +161,21 @@ def begin_service(
         claim: how the run is taken over; by default whoever has it.
 
     Raises:
-        UsageError: the database holds a run with another spec or corpus.
+        UsageError: the database holds a run with another spec or corpus, or the directory above `work` is of another run.
         Superseded: the claim came too late.
     """
-    now = clock.now()
-    corpus = Corpus(identity.windows, identity.block_windows)
+    now, corpus = clock.now(), Corpus(identity.windows, identity.block_windows)
     with database.write() as connection:
         if not holds_run(connection, identity):
             run_store.create(
                 connection, config.run.name, config.spec(), config.spec_digest(), identity.model_dump(), now
             )
             ledger_store.apply(connection, open_epoch(0, corpus.blocks))
+        require_own(work.parent, connection)
     term = database.take_over(claim)
     with database.write() as connection:
         run_store.log(connection, EventKind.COORDINATOR_STARTED, f"crosstrain {__version__}, term {term}", now)
-    # Not shared between terms: one that is superseded in the middle of a merge must not write into its successor's files.
-    shutil.rmtree(work, ignore_errors=True)
+    clear_work(work)
     rule = outer_rule(config.outer, config.run.preset, config.inner.optimizer)
     mine = work / f"term-{term}"
     return Service(

@@ -51,13 +51,15 @@ def collect(files: RunFiles, clock: Clock, *, dry_run: bool) -> Collection:
     """Removes blobs that are not needed, with the run taken over for that moment; or says which they are.
 
     Raises:
-        UsageError: there is no run, or a coordinator serves it, which removes them itself.
+        UsageError: there is no run, or a coordinator serves it, which removes them itself; or `coordinator.dir` is of another
+            run.
     """
     from crosstrain.assembly import open_database, open_stored_run
     from crosstrain.coordinator import garbage
     from crosstrain.coordinator.garbage import Collection
     from crosstrain.coordinator.standby import Watch
     from crosstrain.errors import UsageError
+    from crosstrain.storage.directory_owner import require_own
 
     retention = garbage.retention_of(files.config.coordinator)
     database, objects = open_stored_run(files)
@@ -75,6 +77,8 @@ def collect(files: RunFiles, clock: Clock, *, dry_run: bool) -> Collection:
                 "A coordinator serves this run, and removes by itself what is not needed.",
                 "see its log, or use --dry-run; new settings count when it is started again",
             )
+        with database.read() as connection:
+            require_own(files.coordinator_dir, connection)
         database.take_over(claim)
         return garbage.collect(database, objects, retention, clock.now())
     finally:
