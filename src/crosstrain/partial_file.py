@@ -182,14 +182,17 @@ def _means(part: Path, handle: int) -> bool:
 def _copy_held(handle: int, part: Path, record: Record | None) -> None:
     """Puts another file in the place of this one, with the bytes that are noted."""
     copy = part.with_suffix(".copy")
-    with copy.open("wb") as file:
-        if record is not None:
-            file.truncate(record.total)
-            for start, stop in record.held.spans:
-                file.seek(start)
-                for place in range(start, stop, READ_BYTES):
-                    file.write(os.pread(handle, min(READ_BYTES, stop - place), place))
-    copy.replace(part)
+    try:
+        with copy.open("wb") as file:
+            if record is not None:
+                file.truncate(record.total)
+                for start, stop in record.held.spans:
+                    file.seek(start)
+                    for place in range(start, stop, READ_BYTES):
+                        file.write(os.pread(handle, min(READ_BYTES, stop - place), place))
+        copy.replace(part)
+    finally:
+        copy.unlink(missing_ok=True)
 
 
 class PrefixHash:
