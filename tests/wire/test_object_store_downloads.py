@@ -16,6 +16,7 @@ from tests.store_front import Front, Fronted, fronting
 from crosstrain.domain.timeouts import COLLECT_S, GRACE_S, STORE_AVOIDED_S, STORE_PATIENCE_S
 from crosstrain.storage.database import open_sqlite
 from crosstrain.storage.s3_bucket import S3Bucket
+from crosstrain.storage.s3_incoming import counted_key
 from crosstrain.storage.s3_object_store import S3ObjectStore
 from crosstrain.wire.crew import InTurn
 from crosstrain.wire.reach import REFUSALS
@@ -64,7 +65,7 @@ def fronted(world: World, s3: s3_server.Server) -> Iterator[tuple[World, Front]]
     with fronting(s3.url) as front:
         before = world.objects
         assert isinstance(before, S3ObjectStore)
-        store = Fronted(before._bucket, before.directory, 1 << 30)
+        store = Fronted(before.bucket, before.directory, 1 << 30)
         store.front = (s3.url, front.url)
         world.service.objects = store
         yield world, front
@@ -131,6 +132,22 @@ def test_download_that_is_cut_goes_on(fronted: tuple[World, Front], fast_tmp: Pa
     assert (fast_tmp / "blob").read_bytes() == DATA
     starts = [int(request.headers["range"].partition("=")[2].partition("-")[0]) for request in front.line.requests]
     assert starts == [0, 50_000, 51_000, 51_010]
+
+
+def test_blob_that_somebody_replaced_in_the_bucket_comes_from_the_coordinators_copy(
+    fronted: tuple[World, Front], fast_tmp: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, front = fronted
+    world.put(DATA)
+    (fast_tmp / "other").write_bytes(DATA[::-1])
+    store = world.objects
+    assert isinstance(store, S3ObjectStore)
+    store.bucket.put(counted_key(DIGEST), fast_tmp / "other")
+    with serving(world.app) as url:
+        client(url).download(DIGEST, fast_tmp / "blob", 1000, nothing)
+    assert (fast_tmp / "blob").read_bytes() == DATA
+    assert len(front.line.requests) == 1
+    assert f"blob {DIGEST[:12]} came with another digest" in caplog.text
 
 
 def test_a_run_on_a_bucket_merges_retains_and_replays(world: World) -> None:
