@@ -84,6 +84,20 @@ def test_request_pauses_grow_to_their_limit_and_end_at_the_deadline() -> None:
     assert set(troubles) == {"ConnectTimeout: slow"}
 
 
+@pytest.mark.parametrize("jitter", [0.0, 0.25, 0.99])
+def test_pauses_of_many_sites_are_spread_by_half_either_way(jitter: float) -> None:
+    pauses: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        pauses.append(seconds)
+        return len(pauses) == 4
+
+    away = httpx.MockTransport(script(httpx.ConnectError("")))
+    with pytest.raises(Unreachable):
+        ask(ControlClient("http://coordinator/", ManualClock(), lambda: jitter, wait, away))
+    assert pauses == pytest.approx([FIRST_RETRY_S * 2**doubled * (0.5 + jitter) for doubled in range(4)])
+
+
 @pytest.mark.parametrize(
     ("response", "said", "hint"),
     [
