@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -241,6 +242,29 @@ def test_standby_serves_when_the_first_died_and_ends_when_it_is_told_to(processe
     second.stop()
     served.join(20)
     assert not served.is_alive()
+
+
+def test_coordinator_that_is_told_to_end_asks_a_bucket_for_nothing_more(bench: Bench, tmp_path: Path) -> None:
+    """Its threads would put and read for minutes, and the interpreter waits for them."""
+
+    class Closed(LocalObjectStore):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    database, locks, _ = bench.process()
+    objects = Closed(tmp_path / "objects")
+
+    def begin(claim: Claim) -> Service:
+        return begin_service(run_config(), IDENTITY, database, objects, tmp_path / "work", bench.clock, claim)
+
+    process = Process(database, locks, bench.clock, 0.3, begin)
+    assert process.attempt()
+    assert not objects.closed
+    process.stop()
+    assert objects.closed
+    process.close()
 
 
 def test_standby_ends_when_it_is_told_to(processes: list[Process]) -> None:

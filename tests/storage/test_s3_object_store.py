@@ -21,7 +21,7 @@ from crosstrain.domain.retention import Stored
 from crosstrain.errors import EnvironmentFault, IntegrityError, UsageError
 from crosstrain.storage import bounded_directory
 from crosstrain.storage.object_store import LocalObjectStore
-from crosstrain.storage.s3_bucket import Head, Place, S3Bucket, place_of
+from crosstrain.storage.s3_bucket import Head, MultipartUpload, Place, S3Bucket, place_of
 from crosstrain.storage.s3_object_store import S3ObjectStore
 
 DATA = bytes(range(256)) * 40
@@ -249,3 +249,28 @@ def test_store_that_is_closed_asks_for_nothing_more_in_the_middle_of_anything(
     assert not again.has(sha256(data))
     assert again.receive(sha256(data), len(data), [], len(data)) == len(data)
     assert again.has(sha256(data))
+
+
+def test_upload_that_waits_for_the_service_keeps_no_other_one_waiting(place: Place, tmp_path: Path) -> None:
+    class Slow(S3Bucket):
+        asked, gate = threading.Event(), threading.Event()
+
+        def uploads(self, below: str) -> list[MultipartUpload]:
+            if NAME in below:
+                self.asked.set()
+                assert self.gate.wait(WAIT_S)
+            return super().uploads(below)
+
+    bucket = Slow(place)
+    store = S3ObjectStore(bucket, tmp_path, 1 << 30)
+    waiting = threading.Thread(target=lambda: store.parts_left(NAME, len(DATA)))
+    other = threading.Thread(target=lambda: store.parts_left(sha256(b"other"), 5))
+    waiting.start()
+    assert bucket.asked.wait(WAIT_S)
+    other.start()
+    other.join(WAIT_S / 2)
+    kept_waiting = other.is_alive()
+    bucket.gate.set()
+    waiting.join(WAIT_S)
+    other.join(WAIT_S)
+    assert not kept_waiting

@@ -9,11 +9,11 @@ restarted.
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 
 from crosstrain.domain.ids import Digest
 from crosstrain.domain.parts import PartRule, PartsLeft, SignedPart
+from crosstrain.storage.digest_locks import DigestLocks
 from crosstrain.storage.object_store import checked
 from crosstrain.storage.s3_bucket import Head, MultipartUpload, S3Bucket, StoredPart
 from crosstrain.storage.upload import missing, wrong
@@ -35,7 +35,7 @@ class Incoming:
 
     def __init__(self, bucket: S3Bucket, rule: PartRule) -> None:
         self._bucket, self._rule = bucket, rule
-        self._lock = threading.Lock()
+        self._beginning = DigestLocks()
 
     def progress(self, digest: Digest, total: int) -> int:
         """Bytes that are there, of an upload that need not have begun."""
@@ -48,7 +48,7 @@ class Incoming:
         Raises:
             IntegrityError: an object of another size lay there; it is gone now.
         """
-        with self._lock:  # two that begin at once would each send all of it
+        with self._beginning(digest):  # two that begin at once would each send all of it
             upload, parts, found = self._state(digest, total)
             if found is not None:
                 return PartsLeft(total)
