@@ -22,7 +22,7 @@ from tests.fakes import (
 )
 from tests.http_serving import Request, Spoiled, serving
 
-from crosstrain.domain.ids import SessionId
+from crosstrain.domain.ids import Digest, SessionId
 from crosstrain.errors import Refused, Unreachable
 from crosstrain.site.courier import Answered, Arrived, Beside, Courier, deliver, hand_over
 from crosstrain.site.heartbeat import Board
@@ -122,6 +122,26 @@ def test_delta_that_is_lost_again_and_again_is_an_error_that_says_so(site: Site)
     with pytest.raises(Refused, match="is not here") as caught:
         deliver(site.api(), site.blobs(), site.spool.delta, site.pending(driver), SessionId(driver.session), silent)
     assert (caught.value.kind, site.sent) == ("missing-blob", 2)
+
+
+def test_delta_that_always_arrives_damaged_is_an_error_and_no_judgement_of_the_work(site: Site) -> None:
+    driver = site.train()
+    pending, data = site.pending(driver), site.spool.delta.read_bytes()
+    digest = Digest(pending.contribution.delta)
+
+    def damage(request: Request) -> None:
+        if request.path.endswith("/received"):
+            site.world.objects.receive(digest, 0, [bytes(5)], len(data))
+
+    site.line.instead = damage
+    with pytest.raises(Refused) as caught:
+        deliver(site.api(), site.blobs(), site.spool.delta, pending, SessionId(driver.session), silent)
+    assert caught.value.kind == "integrity"
+    site.line.reset()
+    assert (
+        deliver(site.api(), site.blobs(), site.spool.delta, pending, SessionId(driver.session), silent).fate
+        == "accepted"
+    )
 
 
 def test_initial_weights_that_the_coordinator_lost_are_sent_again(site: Site, fast_tmp: Path) -> None:

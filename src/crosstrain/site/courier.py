@@ -112,14 +112,18 @@ def deliver(
         Refused: of a kind that is no judgement of the work, a login page of a proxy for example: it stays in the spool.
         CrosstrainError: the coordinator was not reached in time, or the session is over.
     """
-    token = Token(pending.token)
     request = pending.contribution.model_copy(update={"session": session})
+    contribute = partial(_contribute, api, Token(pending.token), request)
+    return hand_over(api, blobs, delta, Digest(request.delta), progress, contribute)
+
+
+def _contribute(api: SiteApi, token: Token, request: messages.ContributionRequest) -> Answered:
     try:
-        reply = hand_over(api, blobs, delta, Digest(request.delta), progress, lambda: api.contribute(token, request))
+        reply = api.contribute(token, request)
     except Refused as error:
         if not error.kind.startswith(FINAL_REFUSALS):
             raise
-        api.release(token, session, f"refused: {error.message}"[:LONGEST_REASON])
+        api.release(token, SessionId(request.session), f"refused: {error.message}"[:LONGEST_REASON])
         return Answered("refused", f"contribution of lease {token} refused: {error}")
     if reply.accepted:
         return Answered("accepted", f"contribution of lease {token} accepted: {reply.reason}")
