@@ -92,3 +92,5 @@ def test_another_codec_or_model_is_named(tmp_path: Path) -> None:
     with DeltaFile(path, "int8") as file:
         assert file.difference(MODEL[:2]) == "expected 4 tensors, found 6"
         assert "expected z.q (I8 [1, 256]), found a.q (I8 [5, 256])" in file.difference([Entry("z", "F32", (3,))])
+        renamed = (Entry("z", "F32", MODEL[0].shape), *MODEL[1:])
+        assert file.difference(renamed) == "expected z.q (I8 [5, 256]), found a.q (I8 [5, 256])"
