@@ -15,6 +15,7 @@ from tests.relay.bench import DATA, DIGEST, PATIENCE_S, Bench, ask, drive, runni
 from crosstrain.clock import pause
 from crosstrain.domain import timeouts
 from crosstrain.errors import Refused, Superseded, Unreachable
+from crosstrain.relay.forward import Forwarder
 from crosstrain.wire import messages
 from crosstrain.wire.mailbox import Answer, Answered, Control, Letter, Moving, Nothing, Upload
 from crosstrain.wire.sender import MailboxTransport, Sender
@@ -97,6 +98,22 @@ def test_a_coordinator_that_the_relay_does_not_reach_is_the_reason_that_site_and
         "no answer from http://coordinator: ConnectError: connection refused",
         "http://coordinator answers again",
     ]
+
+
+def test_addresses_that_are_tried_in_turn_share_the_senders_time() -> None:
+    clock, limits = ManualClock(), list[float]()
+
+    def hang(request: httpx.Request) -> httpx.Response:
+        limits.append(request.extensions["timeout"]["read"])
+        clock.advance(1000 * limits[-1])
+        raise httpx.ReadTimeout("", request=request)
+
+    addresses = ["http://one", "http://two", "http://three"]
+    forwarder = Forwarder(addresses, httpx.MockTransport(hang), clock)
+    forwarder.pass_on(Control(method="GET", path="/v1/status"), 20.0)
+    shortest = timeouts.SHORTEST_REQUEST_S
+    assert limits == pytest.approx([20.0, shortest, shortest])
+    forwarder.close()
 
 
 def test_a_relay_that_comes_later_answers_what_lies_there(bench: Bench) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import httpx
 
+from crosstrain.clock import Clock, SystemClock
 from crosstrain.domain import timeouts
 from crosstrain.wire.addresses import Addresses
 from crosstrain.wire.client import RETRIED_STATUS, trouble_of
+from crosstrain.wire.deadline import Deadline
 from crosstrain.wire.mailbox import Answered, Control
 from crosstrain.wire.messages import Problem
 
@@ -26,17 +28,21 @@ class Forwarder:
         UsageError: one of `urls` is no address.
     """
 
-    def __init__(self, urls: str | Sequence[str], transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self, urls: str | Sequence[str], transport: httpx.BaseTransport | None = None, clock: Clock | None = None
+    ) -> None:
         self._addresses = Addresses(urls, "", transport)
+        self._clock = clock or SystemClock()
         self.trouble = ""
 
     def __str__(self) -> str:
         return str(self._addresses)
 
     def pass_on(self, control: Control, patience_s: float) -> Answered:
-        """The coordinator's answer; of several addresses each is tried once."""
+        """The coordinator's answer; of several addresses each is tried once, in the time that the sender has."""
+        deadline = Deadline(self._clock, patience_s)
         while True:
-            answer, trouble = self._attempt(control, timeouts.attempt_s(patience_s, 0.0))
+            answer, trouble = self._attempt(control, timeouts.attempt_s(deadline.left_s, 0.0))
             self._note(trouble)
             if not trouble:
                 self._addresses.answered()
