@@ -174,6 +174,25 @@ def test_contribution_of_a_removed_delta_is_asked_for_again(world: World) -> Non
     assert send(alpha, digest).json()["accepted"] is True
 
 
+def test_delta_that_is_removed_while_it_is_judged_is_asked_for_again(world: World) -> None:
+    class Removing(FailingDatabase):
+        def write(self):  # type: ignore[no-untyped-def]
+            world.objects.delete(digest)
+            return super().write()
+
+    alpha = rounds(world, 1)
+    alpha.work()
+    digest = world.put_delta(weights(0.9))
+    world.service.database = Removing(world.database, lambda: True)
+    response = send(alpha, digest)
+    world.service.database = world.database
+    assert (response.status_code, response.json()["kind"]) == (409, "missing-blob")
+    world.put_delta(weights(0.9))
+    assert send(alpha, digest).json()["accepted"] is True
+    world.step(1000)
+    assert world.audit().problems == ()
+
+
 def test_crash_between_note_and_removal_only_repeats_it(fast_tmp: Path) -> None:
     class Dying(LocalObjectStore):
         def delete(self, digest: Digest) -> None:
