@@ -21,7 +21,7 @@ from crosstrain.domain.site import Beat, Phase, Presence
 from crosstrain.errors import Refused
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.storage.asking import Asking, asking
-from crosstrain.storage.standing import standing
+from crosstrain.storage.standing import Standing, standing
 from crosstrain.wire import messages
 
 FIELD_HELP = {
@@ -88,30 +88,11 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
         raise _unknown(session)
     if found.end_reason is not None:
         raise _over(session, found.site, found.end_reason)
-    heard = Beat(
-        request.phase,
-        request.done,
-        request.total,
-        request.loss,
-        request.detail,
-        request.rtt_ms,
-        request.blocks,
-        token,
-        None if request.sending is None else Token(request.sending),
-        request.sent,
-        request.beside,
-    )
+    heard = _heard(request, token)
     presence = note_presence(service, session, found.site, heard, now)
     shed = False
     if token is not None and found.lease_lives:
-        with service.presences.lock:
-            if found.is_ahead and heard.phase is Phase.WAITING:
-                service.presences.deadlines[token] = site.deadline_of_waiting(presence, found.ttl_ms)
-            else:
-                service.presences.deadlines[token] = site.deadline(presence, found.ttl_ms, service.patience)
-        if request.kept is not None:
-            shedding.take_answer(service, session, token, request.kept, now)
-        shed = shedding.is_asked(service, token)
+        shed = _renew(service, session, token, found, presence, request.kept)
     if heard.sending is not None:
         _renew_sent(service, session, heard.sending, presence)
     # The cutoff of the open round is no matter of a lease of the next one.
@@ -130,6 +111,36 @@ def beat(service: Service, session: SessionId, request: messages.BeatRequest, no
         generation=found.generation,
         heartbeat_ms=service.heartbeat_ms,
     )
+
+
+def _heard(request: messages.BeatRequest, token: Token | None) -> Beat:
+    return Beat(
+        request.phase,
+        request.done,
+        request.total,
+        request.loss,
+        request.detail,
+        request.rtt_ms,
+        request.blocks,
+        token,
+        None if request.sending is None else Token(request.sending),
+        request.sent,
+        request.beside,
+    )
+
+
+def _renew(
+    service: Service, session: SessionId, token: Token, found: Standing, presence: Presence, kept: int | None
+) -> bool:
+    """Renews a lease that lives, and takes the answer to a shed request, if there is one; whether it is asked for one."""
+    with service.presences.lock:
+        if found.is_ahead and presence.beat.phase is Phase.WAITING:
+            service.presences.deadlines[token] = site.deadline_of_waiting(presence, found.ttl_ms)
+        else:
+            service.presences.deadlines[token] = site.deadline(presence, found.ttl_ms, service.patience)
+    if kept is not None:
+        shedding.take_answer(service, session, token, kept, presence.seen_at)
+    return shedding.is_asked(service, token)
 
 
 def _renew_sent(service: Service, session: SessionId, token: Token, presence: Presence) -> None:

@@ -16,17 +16,19 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, select, text, update
+from sqlalchemy import Connection, Engine, create_engine, event, select, text, update
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool, StaticPool
 
 from crosstrain.domain.timeouts import DATABASE_LOCK_S
-from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded, UsageError
+from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded
 from crosstrain.storage import schema
+from crosstrain.storage.database_faults import disposed_on_error, is_fault, storage_faults
 from crosstrain.storage.file_system import refuse_network_file_system
 from crosstrain.storage.prepared import Prepared, Row
 from crosstrain.storage.pulse import Claim, pulse
+from crosstrain.storage.tables import prepare
 
 REMEMBERED = 100_000
 """Rows that lookups keep at most between two commits; there is one for each session and the lease it names."""
@@ -270,83 +272,6 @@ def sqlite_engine(path: Path | None, *, read_only: bool = False) -> Engine:
                 f"{path} is not a crosstrain database: {error.orig}.", "choose another directory, or restore the file"
             ) from error
     return engine
-
-
-def prepare(connection: Connection, name: str, *, create: bool) -> None:
-    """Makes the tables in an empty database; one that is not empty must be a run's of this version.
-
-    Args:
-        name: of the database, for messages.
-
-    Raises:
-        IntegrityError: it holds something else, or a run of another schema version. Nothing was made.
-        UsageError: it is empty and nothing may be made.
-    """
-    inspector = inspect(connection)
-    tables = inspector.get_table_names()
-    if not tables and create:
-        schema.metadata.create_all(connection)
-        return
-    if not tables:
-        raise UsageError(f"There is no run in {name}.", "start `crosstrain coordinator` first")
-    ours = schema.run.name in tables and any(
-        column["name"] == schema.run.c.schema_version.name for column in inspector.get_columns(schema.run.name)
-    )
-    if not ours:
-        raise IntegrityError(
-            f"{name} is not a crosstrain database: it holds the tables {', '.join(sorted(tables)[:5])}.",
-            "give the run a database of its own",
-        )
-    found = connection.execute(select(schema.run.c.schema_version)).scalar()
-    if found not in (None, schema.SCHEMA_VERSION):
-        raise IntegrityError(
-            f"{name} has schema version {found}, this crosstrain needs {schema.SCHEMA_VERSION}.",
-            "use the crosstrain version that began the run",
-        )
-
-
-@contextmanager
-def disposed_on_error(engine: Engine) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        engine.dispose()
-        raise
-
-
-_HINTS = {
-    "sqlite": "free disk space or restore the permissions of `coordinator.dir`; nothing was lost",
-    "postgresql": "see that the server of `coordinator.database` runs and can be reached; nothing was lost",
-}
-
-
-@contextmanager
-def storage_faults(engine: Engine) -> Iterator[None]:
-    """Turns what the database's machine or the way to it refuses into an error for people; our own bugs pass unchanged.
-
-    Raises:
-        EnvironmentFault: disk full, read-only, a lock not given in time, connection lost.
-    """
-    try:
-        yield
-    except DBAPIError as error:
-        if not is_fault(error):
-            raise
-        raise EnvironmentFault(
-            f"The database cannot be used: {one_line(error)}.", _HINTS[engine.dialect.name]
-        ) from error
-
-
-def is_fault(error: Exception) -> bool:
-    """Whether the database's machine or the way to it refused, which ends the transaction whatever it was doing."""
-    return isinstance(error, DBAPIError) and (
-        error.connection_invalidated or isinstance(error, OperationalError | InternalError)
-    )
-
-
-def one_line(error: DBAPIError) -> str:
-    """What the driver said."""
-    return " ".join(str(error.orig).split()).rstrip(".")
 
 
 def _configure(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:

@@ -12,7 +12,9 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
 from crosstrain.domain import timeouts
 from crosstrain.errors import EnvironmentFault, UsageError
-from crosstrain.storage.database import Database, disposed_on_error, one_line, prepare, storage_faults
+from crosstrain.storage.database import Database
+from crosstrain.storage.database_faults import disposed_on_error, one_line, storage_faults
+from crosstrain.storage.tables import prepare
 
 _NETWORK = {
     "connect_timeout": f"{timeouts.DATABASE_CONNECT_S:.0f}",

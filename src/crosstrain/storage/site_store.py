@@ -44,28 +44,7 @@ def open_session(
     """Registers a session; every earlier session of the site is over from now on."""
     connection.execute(update(schema.run).values(next_session=schema.run.c.next_session + 1))
     session = SessionId(connection.execute(select(schema.run.c.next_session)).scalar_one() - 1)
-    if find(connection, site) is None:
-        connection.execute(
-            insert(schema.sites).values(
-                name=site,
-                first_seen_at=now,
-                ranks=ranks,
-                windows_per_step=windows_per_step,
-                entries=0,
-                grants=0,
-                granted_blocks=0,
-                merged_blocks=0,
-                lost_blocks=0,
-                shed_blocks=0,
-                ttl_expiries=0,
-                tokens=0,
-            )
-        )
-    connection.execute(
-        update(schema.sites)
-        .where(_sites.name == site)
-        .values(ranks=ranks, windows_per_step=windows_per_step, entries=_sites.entries + 1)
-    )
+    _note_entry(connection, site, ranks, windows_per_step, now)
     connection.execute(
         update(schema.sessions)
         .where(_sessions.site == site, _sessions.ended_at.is_(None))
@@ -77,6 +56,26 @@ def open_session(
         )
     )
     return session
+
+
+def _note_entry(connection: Connection, site: SiteName, ranks: int, windows_per_step: int, now: Instant) -> None:
+    """The row of a site that came, with what it has now."""
+    if find(connection, site) is None:
+        connection.execute(
+            insert(schema.sites).values(
+                name=site,
+                first_seen_at=now,
+                ranks=ranks,
+                windows_per_step=windows_per_step,
+                entries=0,
+                **dict.fromkeys(_COUNTERS, 0),
+            )
+        )
+    connection.execute(
+        update(schema.sites)
+        .where(_sites.name == site)
+        .values(ranks=ranks, windows_per_step=windows_per_step, entries=_sites.entries + 1)
+    )
 
 
 def end_session(connection: Connection, session: SessionId, reason: str, now: Instant) -> None:

@@ -50,6 +50,10 @@ def poll_s(heartbeat_s: float) -> float:
 
 def of_sites(found: Circumstances) -> tuple[Timeout, ...]:
     """What a site waits for, and a relay in its place."""
+    return (*_of_attempts(found), *_of_presence(found))
+
+
+def _of_attempts(found: Circumstances) -> tuple[Timeout, ...]:
     return (
         fixed("connection", CONNECT_S, "the kernel repeats a lost SYN after 1, 3 and 7 s: three losses in a row fit"),
         Timeout(
@@ -69,6 +73,11 @@ def of_sites(found: Circumstances) -> tuple[Timeout, ...]:
             f"{FIRST_RETRY_S:g} s, doubled up to {LONGEST_RETRY_S:g} s, times 0.5 to 1.5",
             "a lost packet costs little; a coordinator that comes back is found soon, by 1,000 sites 50 times a second at most",
         ),
+    )
+
+
+def _of_presence(found: Circumstances) -> tuple[Timeout, ...]:
+    return (
         fixed("requests and transfers of a job", FOREVER_S, "ten years, for no end: the batch system ends them"),
         Timeout(
             "one heartbeat",

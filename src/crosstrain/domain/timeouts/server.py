@@ -61,6 +61,12 @@ def of_coordinators(found: Circumstances) -> tuple[Timeout, ...]:
             "a full disk stops the merge, and a line of the log every 5 s says so",
         ),
         fixed("next line on a fault that requests meet", COMPLAINT_S, "every site hears of it, again and again"),
+        *_of_standbys(found),
+    )
+
+
+def _of_standbys(found: Circumstances) -> tuple[Timeout, ...]:
+    return (
         fixed(
             "a standby's takeover",
             TAKEOVER_S,
