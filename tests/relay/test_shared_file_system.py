@@ -24,6 +24,14 @@ def never_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crosstrain.domain.timeouts.FILE_LATE_S", 0.0)
 
 
+def letter_number(bench: Bench, number: int) -> Callable[[], bool]:
+    def there() -> bool:
+        letter = bench.mailbox.box("north-blobs").letter()
+        return letter is not None and letter.number == number
+
+    return there
+
+
 def letter_there(bench: Bench, kind: str) -> Callable[[], bool]:
     def there() -> bool:
         letter = bench.mailbox.box("north-blobs").letter()
@@ -72,7 +80,7 @@ def test_a_delta_that_somebody_removed_from_the_mailbox_is_put_there_again(bench
 def test_weights_that_never_show_are_an_error_that_says_so(bench: Bench) -> None:
     with running(bench.move("down")) as outcome:
         for number in (1, 2):
-            await_that(lambda number=number: bench.mailbox.box("north-blobs").letter().number == number)  # type: ignore[union-attr]
+            await_that(letter_number(bench, number))
             bench.mailbox.box("north-blobs").put_answer(Answer(number=number, content=Moved()), "relay")
     assert isinstance(outcome.error, IntegrityError)
     assert "does not show in the mailbox on this node, also after it was fetched again" in outcome.error.message
