@@ -25,6 +25,18 @@ _REASONS = {
 }
 
 
+def _reason(error: OSError, path: Path) -> str | None:
+    if error.errno == errno.ENOSPC and _takes_no_files(path):
+        return "its file system takes no more files, though it has bytes left (df -i)"
+    return _REASONS.get(error.errno or 0)
+
+
+def _takes_no_files(path: Path) -> bool:
+    place = next(above for above in (path, *path.absolute().parents) if above.exists())
+    found = os.statvfs(place)
+    return found.f_files > 0 and found.f_favail == 0 and found.f_bavail > 0
+
+
 def sync_directory(directory: Path) -> None:
     """Makes the names in `directory` durable; a rename alone may be lost in a power cut."""
     handle = os.open(directory, os.O_RDONLY)
@@ -47,7 +59,7 @@ def disk_faults(path: Path, every: bool = False) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = _REASONS.get(error.errno or 0) or (str(error.strerror or error) if every else None)
+        reason = _reason(error, path) or (str(error.strerror or error) if every else None)
         if reason is None:
             raise
         raise EnvironmentFault(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.fakes import World, build_world, run_config
 
+from crosstrain.batch.command import run
 from crosstrain.domain.room import Room
 from crosstrain.errors import EnvironmentFault
 from crosstrain.storage.object_store import LocalObjectStore
@@ -73,6 +74,28 @@ def test_full_disk_stops_the_run_cleanly_and_it_goes_on(small_disk: Path) -> Non
     assert world.status()["waiting"] == reply["reason"]
     ballast.unlink()
     assert alpha.ask()["work"] == "train"
+    assert world.audit().problems == ()
+    world.database.close()
+
+
+def test_file_system_that_takes_no_more_files_is_told_from_a_full_one_and_the_run_goes_on(small_disk: Path) -> None:
+    world = build_world(small_disk, run_config(lease={"phase_patience_s": 10_000}))
+    (alpha,) = world.begin("alpha")
+    alpha.work()
+    ballast = small_disk / "ballast"
+    ballast.mkdir()
+    run(["mount", "-o", f"remount,nr_inodes={len(list(small_disk.rglob('*'))) + 20}", str(small_disk)], timeout=10)
+    with pytest.raises(OSError, match="No space left"):
+        for number in range(100):
+            (ballast / str(number)).touch()
+    sent = world.http.put(f"blobs/{'a' * 64}", params={"offset": 0, "total": 4}, content=b"four")
+    assert (sent.status_code, sent.json()["kind"]) == (507, "coordinator-fault")
+    assert "takes no more files, though it has bytes left" in sent.json()["detail"]
+    shutil.rmtree(ballast)
+    run(["mount", "-o", "remount,nr_inodes=1000", str(small_disk)], timeout=10)
+    alpha.contribute()
+    world.step(1000)
+    assert world.chain()[-1].number == 1
     assert world.audit().problems == ()
     world.database.close()
 
