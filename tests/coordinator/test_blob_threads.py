@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.fakes import World, sha256
+from tests.fakes import World, build_world, sha256, sqlite_file, weights
 
 from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
@@ -30,13 +30,15 @@ class Slow(LocalObjectStore):
         super().__init__(directory)
         self._here = LocalObjectStore(directory)
         self.gate, self.fetches, self.fetching = threading.Event(), 0, threading.Event()
-        self.gated = ""
+        self.gated, self.name = "", NAME
 
     def ready(self, digest: Digest) -> Path | None:
-        return None if self.gated == "path" and digest == NAME and not self.gate.is_set() else super().ready(digest)
+        return (
+            None if self.gated == "path" and digest == self.name and not self.gate.is_set() else super().ready(digest)
+        )
 
     def path(self, digest: Digest) -> Path:
-        if digest == NAME:
+        if digest == self.name:
             self.fetches += 1
         self._wait("path", digest)
         return super().path(digest)
@@ -57,15 +59,23 @@ class Slow(LocalObjectStore):
         super().complete(digest, total)
 
     def _wait(self, what: str, digest: Digest) -> None:
-        if what == self.gated and digest == NAME:
+        if what == self.gated and digest == self.name:
             self.fetching.set()
             assert self.gate.wait(6 * PATIENCE_S)
 
 
 @pytest.fixture
+def world(fast_tmp: Path) -> Iterator[World]:
+    """On a database that several threads read at once."""
+    with sqlite_file(fast_tmp / "run.sqlite") as database:
+        yield build_world(fast_tmp, database=database)
+
+
+@pytest.fixture
 def slow(world: World) -> Iterator[Slow]:
     store = Slow(world.directory / "objects")
-    world.service.objects = store
+    world.objects = store
+    world.restart()
     yield store
     store.gate.set()
 
@@ -104,6 +114,29 @@ def test_waiting_blobs_keep_no_control_request_waiting(
     assert {answer.status_code for answer in answers} == {200}
     if not path:
         assert {answer.content for answer in answers} == {DATA}
+
+
+def test_deltas_that_wait_to_be_read_keep_no_control_request_waiting(
+    world: World, slow: Slow, clients: ThreadPoolExecutor
+) -> None:
+    alpha, beta = world.begin("alpha", "beta")
+    alpha.work()
+    assert alpha.lease is not None
+    slow.name = world.put_delta(weights(0.5))
+    claim, path = alpha.claim(slow.name), f"leases/{alpha.lease['token']}/contribution"
+    slow.gated = "path"
+    # It loses patience, and asks again and again.
+    waiting = [clients.submit(world.http.post, path, json=claim) for _ in range(ASKED)]
+    try:
+        assert slow.fetching.wait(PATIENCE_S)
+        assert soon(clients, world, "GET", "status").status_code == 200
+        assert soon(clients, world, "POST", "sessions", json=beta.registration()).status_code == 200
+        assert not any(future.done() for future in waiting)
+    finally:
+        slow.gate.set()
+    assert all(future.result(PATIENCE_S).json()["accepted"] for future in waiting)
+    world.step(1000)
+    assert world.audit().problems == ()
 
 
 def test_blob_that_is_fetched_from_afar_is_fetched_once_and_keeps_no_other_blob_waiting(

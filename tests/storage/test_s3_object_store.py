@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,9 @@ from tests.fakes import sha256
 from tests.http_serving import Request
 from tests.store_front import fronting
 
+from crosstrain.clock import SystemClock
 from crosstrain.demo.prepare import free_port
+from crosstrain.domain import timeouts
 from crosstrain.domain.retention import Stored
 from crosstrain.errors import EnvironmentFault, IntegrityError, UsageError
 from crosstrain.storage import bounded_directory
@@ -274,3 +277,20 @@ def test_upload_that_waits_for_the_service_keeps_no_other_one_waiting(place: Pla
     waiting.join(WAIT_S)
     other.join(WAIT_S)
     assert not kept_waiting
+
+
+def test_removal_from_a_service_that_hangs_is_given_up_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: s3_server.Server
+) -> None:
+    """A transaction is around it."""
+    monkeypatch.setattr(timeouts, "STORE_BRIEF_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # connections come about, and nobody answers
+        place = Place("runs", "", f"http://127.0.0.1:{hanging.getsockname()[1]}", "us-east-1")
+        begun = SystemClock().perf()
+        with pytest.raises(EnvironmentFault, match="does not answer"):
+            opened(place, tmp_path).delete(NAME)
+        assert SystemClock().perf() - begun < WAIT_S
+        hanging.settimeout(0)
+        hanging.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # it was asked once
+            hanging.accept()
