@@ -24,7 +24,7 @@ RULE = PartRule(least=100, usual=1000, most=8)
 DATA = bytes(range(256)) * 16
 NAME = sha256(DATA)
 TOTAL = len(DATA)
-HTTP = httpx.Client()
+HTTP = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
 
 pytestmark = s3_server.on_every_server
 

@@ -234,6 +234,7 @@ def test_store_that_is_closed_asks_for_nothing_more_in_the_middle_of_anything(
 ) -> None:
     data = os.urandom(20 << 20)  # three parts
     with fronting(s3.url) as front:
+        front.known = True
         store = S3ObjectStore(S3Bucket(replace(place, endpoint=front.url)), tmp_path, 1 << 30)
 
         def close(request: Request) -> None:
