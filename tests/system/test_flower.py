@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +14,7 @@ from tests.demo.rehearsal import processes_of
 from tests.system.runs import Run, check_the_record, write_run
 
 from crosstrain.assembly import RunFiles, open_run
+from crosstrain.batch.command import run as run_program
 from crosstrain.clock import SystemClock, pause
 from crosstrain.flower.app_directory import write_app
 
@@ -70,6 +72,7 @@ def test_a_run_goes_through_a_federation_whose_supernode_is_killed(venv: Path, c
         port = files.config.coordinator.port
         settings = f'coordinator="http://127.0.0.1:{port}" weights="inline" batch-mib=1 linger-s=10.0 stay-s=15.0'
         nodes.run(tmp_path / "app", settings)
+        finds_the_superlink(nodes)
         generation_is(run, 1, nodes)
         nodes.kill("beta")
         nodes.start_supernode("beta", node_config(tmp_path, "beta"))
@@ -87,6 +90,17 @@ def test_a_run_goes_through_a_federation_whose_supernode_is_killed(venv: Path, c
     check_the_record(files, SITES)
     assert not processes_of(tmp_path)
     assert not nodes.members()
+
+
+def finds_the_superlink(nodes: Federation) -> None:
+    """The doctor, in the environment of the SuperNodes."""
+    address = f"http://127.0.0.1:{nodes.fleet_port}"
+    program = [str(nodes.venv / "bin" / "crosstrain"), "doctor", "--superlink", address, "--json"]
+    done = run_program(program, timeout=PATIENCE_S, environment=nodes.environment())
+    report = json.loads(done.stdout)
+    (found,) = (finding for finding in report["findings"] if finding["name"] == "superlink")
+    protocol = "HTTP" if nodes.speaks_http else "gRPC"
+    assert found["level"] == "ok" and f"by {protocol}" in found["sentence"], found
 
 
 def node_config(directory: Path, name: str) -> str:

@@ -32,6 +32,14 @@ def doctor(
     mailbox: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A mailbox to try as well, should no other way work.")
     ] = None,
+    superlink: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="A SuperLink of Flower to try as well; http://HOST:PORT for one without TLS. Of releases that speak gRPC only in "
+            "an environment with flwr.",
+        ),
+    ] = "",
     silence: Annotated[
         float,
         typer.Option(
@@ -52,8 +60,11 @@ def doctor(
     """
     from crosstrain.clock import SystemClock
     from crosstrain.doctor.examine import examine, judge_name, judge_settings, settings_of
+    from crosstrain.errors import UsageError
 
-    question = _question(run, url, name, mailbox, silence, round_s)
+    if run is None and url is None and not superlink:
+        raise UsageError("doctor needs to know the coordinator.", "give RUN.toml or --url https://HOST")
+    question = replace(_question(run, url, name, mailbox), superlink=superlink, silent_s=silence, round_s=round_s)
     report = examine(question, os.environ, SystemClock())
     config = question.config
     given = settings_of(config, report.timeouts) if config else {}
@@ -64,26 +75,19 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _question(
-    run: Path | None, url: str | None, name: str | None, mailbox: Path | None, silence: float, round_s: float
-) -> Question:
+def _question(run: Path | None, url: str | None, name: str | None, mailbox: Path | None) -> Question:
     from crosstrain.assembly import open_run
     from crosstrain.doctor.examine import Question
-    from crosstrain.errors import UsageError
 
-    if run is None and url is None:
-        raise UsageError("doctor needs to know the coordinator.", "give RUN.toml or --url https://HOST")
     files = open_run(run) if run is not None else None
     config = files.config if files else None
     site = (config.site_named(name) if name else config.site) if config else None
     return Question(
         config=config,
-        url=url if url is not None else site.url if site else "",
+        url=url if url is not None else site.url if site else None,
         mailbox=mailbox.absolute() if mailbox else None,
         site_dir=files.resolve(site.dir) if files and site else None,
         coordinator_dir=files.coordinator_dir if files else None,
-        silent_s=silence,
-        round_s=round_s,
     )
 
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from crosstrain.doctor.judge_network import SMALL_BODY, usable
 from crosstrain.doctor.observations import Answer, Bodies, Box, Ranged
+from crosstrain.doctor.superlink import SuperLinkSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Choice:
     """A way that works.
 
     Attributes:
-        way: direct, proxy or relay.
+        way: direct, proxy, relay or flower.
         reason: why this one.
         lines: for RUN.toml.
         shell: lines for the job's script.
@@ -49,8 +50,8 @@ class Choice:
     shell: tuple[str, ...] = ()
 
 
-def choose(ways: Sequence[Seen], box: Box | None) -> Choice | None:
-    """The first that works of: directly, through the proxy, through a relay; None if none does."""
+def choose(ways: Sequence[Seen], box: Box | None, link: SuperLinkSeen | None = None) -> Choice | None:
+    """The first that works of: directly, through the proxy, through a relay, through Flower; None if none does."""
     for seen in sorted(ways, key=lambda way: bool(way.answer.proxy)):
         if not seen.good:
             continue
@@ -69,4 +70,17 @@ def choose(ways: Sequence[Seen], box: Box | None) -> Choice | None:
     if box is not None and not box.error and box.pulse is not None and not box.pulse.ended and box.moved:
         lines = ("[site]", f"url = {json.dumps('mailbox:' + box.directory)}")
         return Choice("relay", f"no way of its own, but the relay on {box.pulse.host}", lines)
+    if link is not None and link.protocol and (box is None or not box.error):
+        return _by_flower(link, box.directory if box is not None else "/path/to/mailbox")
     return None
+
+
+def _by_flower(link: SuperLinkSeen, directory: str) -> Choice:
+    insecure = "" if link.secure else " --insecure"
+    config = f"--node-config 'mailbox={json.dumps(directory)}'"
+    return Choice(
+        "flower",
+        f"no way of its own, but the SuperLink at {link.address}",
+        ("[site]", f"url = {json.dumps('mailbox:' + directory)}"),
+        (f"flower-supernode{insecure} --superlink {link.address} {config} &",),
+    )

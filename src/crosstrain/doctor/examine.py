@@ -17,6 +17,7 @@ from crosstrain.doctor.observations import Box
 from crosstrain.doctor.probe_bucket import try_bucket
 from crosstrain.doctor.probe_machine import look_at_box, look_at_disk, look_at_machine
 from crosstrain.doctor.probe_network import Probe, resolve
+from crosstrain.doctor.superlink import SuperLinkSeen, judge_superlink, try_superlink
 from crosstrain.domain.lease import full_phase_blocks
 from crosstrain.domain.room import round_inodes
 from crosstrain.domain.timeouts import USUAL_ROUND_S, USUAL_RTT_S, Circumstances, Timeout, derive, transfer_s
@@ -34,20 +35,22 @@ class Question:
 
     Attributes:
         config: the run file, None if none was given.
-        url: of the coordinator, or `mailbox:DIR`.
+        url: of the coordinator, or `mailbox:DIR`; None where only Flower is tried.
         mailbox: a directory that a relay looks into, or could.
         site_dir, coordinator_dir: from the run file.
         silent_s: how long a connection is left alone to see whether it is cut; 0 leaves it out.
         round_s: an inner phase.
+        superlink: HOST:PORT of Flower's SuperLink, empty if there is none.
     """
 
     config: RunConfig | None
-    url: str | Sequence[str]
+    url: str | Sequence[str] | None
     mailbox: Path | None = None
     site_dir: Path | None = None
     coordinator_dir: Path | None = None
     silent_s: float = 0.0
     round_s: float = USUAL_ROUND_S
+    superlink: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +74,12 @@ def examine(question: Question, environment: Mapping[str, str], clock: Clock) ->
     Raises:
         UsageError: an address is none.
     """
-    urls = [] if mailbox_of(question.url) else several(question.url)
+    of_site = None if question.url is None else mailbox_of(question.url)
+    urls = [] if question.url is None or of_site else several(question.url)
     for url in urls:
         require_address(url)
     findings = [*judge_machine.judge_machine(look_at_machine(environment)), *_disks(question)]
-    directory = mailbox_of(question.url) or question.mailbox
+    directory = of_site or question.mailbox
     ways: list[Seen] = []
     for url in urls:
         ways += _ways(url, question.silent_s, clock, findings)
@@ -83,7 +87,11 @@ def examine(question: Question, environment: Mapping[str, str], clock: Clock) ->
     if directory is not None:
         box = look_at_box(directory, clock)
         findings.append(judge_network.judge_box(box))
-    choice = choose(ways, box)
+    link: SuperLinkSeen | None = None
+    if question.superlink:
+        link = try_superlink(question.superlink)
+        findings.append(judge_superlink(link))
+    choice = choose(ways, box, link)
     best = next((way for way in ways if way.good), None)
     found = _found(question, best)
     return Report(tuple(findings), choice, derive(found) if found else (), least(found) if found else ())
