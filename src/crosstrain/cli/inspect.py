@@ -14,7 +14,10 @@ from crosstrain.domain.plural import counted
 from crosstrain.domain.timeouts import JSON_WATCH_S, STATUS_ANSWER_S, WATCH_ANSWER_S, WATCH_EVERY_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from crosstrain.coordinator.audit import Audit
+    from crosstrain.wire.messages import StatusReply
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -31,12 +34,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show round, sites, leases and what everything waits for. With --watch --json: one document a line."""
-    from rich.console import Console
-    from rich.live import Live
-
     from crosstrain.assembly import coordinator_client, open_run
-    from crosstrain.clock import pause
-    from crosstrain.dashboard.terminal import render
     from crosstrain.errors import UsageError
     from crosstrain.wire.messages import StatusReply
 
@@ -49,29 +47,41 @@ def status(
     def look(patience_s: float) -> StatusReply:
         return client.get("status", StatusReply, patience_s)
 
-    reply = look(STATUS_ANSWER_S)
     if as_json:
-        typer.echo(reply.model_dump_json())
-        while watch:
-            pause(every)
-            typer.echo(look(JSON_WATCH_S).model_dump_json())
-        return
-    console = Console()
-    if not watch:
-        console.print(render(reply))
-        return
-    if not sys.stdout.isatty():
+        _print_documents(look, every if watch else None)
+    else:
+        _show(look, every if watch else None)
+
+
+def _print_documents(look: Callable[[float], StatusReply], every_s: float | None) -> None:
+    from crosstrain.clock import pause
+
+    typer.echo(look(STATUS_ANSWER_S).model_dump_json())
+    while every_s is not None:
+        pause(every_s)
+        typer.echo(look(JSON_WATCH_S).model_dump_json())
+
+
+def _show(look: Callable[[float], StatusReply], every_s: float | None) -> None:
+    """Once, or until the run is finished: in place where a person watches, one view after the other elsewhere."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from crosstrain.clock import pause
+    from crosstrain.dashboard.terminal import render
+
+    console, reply = Console(), look(STATUS_ANSWER_S)
+    if every_s is not None and not sys.stdout.isatty():
         while not reply.finished:
             console.print(render(reply))
-            pause(every)
+            pause(every_s)
             reply = look(WATCH_ANSWER_S)
-        console.print(render(reply))
-        return
-    with Live(render(reply), console=console, screen=sys.stdout.isatty(), auto_refresh=False) as live:
-        while not reply.finished:
-            pause(every)
-            reply = look(WATCH_ANSWER_S)
-            live.update(render(reply), refresh=True)
+    elif every_s is not None:
+        with Live(render(reply), console=console, screen=True, auto_refresh=False) as live:
+            while not reply.finished:
+                pause(every_s)
+                reply = look(WATCH_ANSWER_S)
+                live.update(render(reply), refresh=True)
     console.print(render(reply))
 
 

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from crosstrain import __version__
-from crosstrain.coordinator import contributions, evaluation, leases, sessions
+from crosstrain.coordinator import contributions, evaluation, heartbeats, leases, sessions
 from crosstrain.coordinator import status as status_page
 from crosstrain.coordinator.blobs import POUR, BlobResponse, Blobs
 from crosstrain.coordinator.complaints import Complaints
@@ -85,8 +85,8 @@ def _install_sessions(app: FastAPI, service: Service, group: GroupCommit, judges
     async def beat(session: Number, request: messages.BeatRequest) -> messages.BeatReply:
         if request.kept is None and service.database.is_local:
             # One lookup in the page cache: handing it to a thread would cost more than all of it.
-            return sessions.beat(service, SessionId(session), request, now())
-        return await run_in_threadpool(sessions.beat, service, SessionId(session), request, now())
+            return heartbeats.beat(service, SessionId(session), request, now())
+        return await run_in_threadpool(heartbeats.beat, service, SessionId(session), request, now())
 
     @app.post("/v1/sessions/{session}/next")
     async def next_work(session: Number, request: messages.NextRequest) -> messages.NextReply:

@@ -1,4 +1,4 @@
-"""Registration, heartbeats and departures: load, decide, commit."""
+"""Registration and departures: load, decide, commit."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from crosstrain import __version__
-from crosstrain.coordinator import shedding
 from crosstrain.coordinator.service import Service
-from crosstrain.domain import outer_round, site
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.contribution import may_go_on
 from crosstrain.domain.events import EventKind
-from crosstrain.domain.ids import Instant, SessionId, SiteName, Token
+from crosstrain.domain.ids import Instant, SessionId, SiteName
 from crosstrain.domain.lease import Lease, LeaseState
 from crosstrain.domain.ledger import Span, count_blocks, move
 from crosstrain.domain.plural import counted
@@ -21,7 +19,6 @@ from crosstrain.domain.site import Beat, Phase, Presence
 from crosstrain.errors import Refused
 from crosstrain.storage import lease_store, ledger_store, run_store, site_store
 from crosstrain.storage.asking import Asking, asking
-from crosstrain.storage.standing import Standing, standing
 from crosstrain.wire import messages
 
 FIELD_HELP = {
@@ -76,87 +73,12 @@ def register(service: Service, request: messages.RegisterRequest, now: Instant) 
     )
 
 
-def beat(service: Service, session: SessionId, request: messages.BeatRequest, now: Instant) -> messages.BeatReply:
-    """Renews the session's lease and tells it what it must know at once.
-
-    Raises:
-        Refused: the session is over.
-    """
-    token = None if request.token is None else Token(request.token)
-    found = standing(service.database, session, token)
-    if found is None:
-        raise _unknown(session)
-    if found.end_reason is not None:
-        raise _over(session, found.site, found.end_reason)
-    heard = _heard(request, token)
-    presence = note_presence(service, session, found.site, heard, now)
-    shed = False
-    if token is not None and found.lease_lives:
-        shed = _renew(service, session, token, found, presence, request.kept)
-    if heard.sending is not None:
-        _renew_sent(service, session, heard.sending, presence)
-    # The cutoff of the open round is no matter of a lease of the next one.
-    drain = (
-        None if found.begun_at is None or found.is_ahead else outer_round.must_drain(found.begun_at, service.rules, now)
-    )
-    if token is not None and not found.lease_lives:
-        reason = f"lease {token} is {found.lease or 'unknown'}"
-    else:
-        reason = drain.reason if drain else ""
-    return messages.BeatReply(
-        lease_alive=token is None or found.lease_lives,
-        drain=bool(drain),
-        shed=shed,
-        reason=reason,
-        generation=found.generation,
-        heartbeat_ms=service.heartbeat_ms,
-    )
-
-
-def _heard(request: messages.BeatRequest, token: Token | None) -> Beat:
-    return Beat(
-        request.phase,
-        request.done,
-        request.total,
-        request.loss,
-        request.detail,
-        request.rtt_ms,
-        request.blocks,
-        token,
-        None if request.sending is None else Token(request.sending),
-        request.sent,
-        request.beside,
-    )
-
-
-def _renew(
-    service: Service, session: SessionId, token: Token, found: Standing, presence: Presence, kept: int | None
-) -> bool:
-    """Renews a lease that lives, and takes the answer to a shed request, if there is one; whether it is asked for one."""
-    with service.presences.lock:
-        if found.is_ahead and presence.beat.phase is Phase.WAITING:
-            service.presences.deadlines[token] = site.deadline_of_waiting(presence, found.ttl_ms)
-        else:
-            service.presences.deadlines[token] = site.deadline(presence, found.ttl_ms, service.patience)
-    if kept is not None:
-        shedding.take_answer(service, session, token, kept, presence.seen_at)
-    return shedding.is_asked(service, token)
-
-
-def _renew_sent(service: Service, session: SessionId, token: Token, presence: Presence) -> None:
-    """Renews the lease whose work is uploaded beside the next phase."""
-    found = standing(service.database, session, token)
-    if found is not None and found.lease_lives:
-        with service.presences.lock:
-            service.presences.deadlines[token] = site.deadline_of_sent(presence, found.ttl_ms, service.patience)
-
-
 def end(service: Service, session: SessionId, reason: str, now: Instant) -> messages.Accepted:
     """A site leaves; leases it still holds are available again. Ending twice is no error."""
     with service.database.write() as connection:
         row = site_store.session(connection, session)
         if row is None:
-            raise _unknown(session)
+            raise unknown_session(session)
         for lease in reversed(lease_store.live_of_session(connection, session)):
             give_back(connection, lease, EventKind.RELEASED, f"{lease.site} left: {reason}", now)
         if row["ended_at"] is None:
@@ -203,9 +125,9 @@ def require_open_session(connection: Connection, session: SessionId) -> str:
     """
     row = site_store.session(connection, session)
     if row is None:
-        raise _unknown(session)
+        raise unknown_session(session)
     if row["ended_at"] is not None:
-        raise _over(session, row["site"], row["end_reason"])
+        raise session_over(session, row["site"], row["end_reason"])
     return str(row["site"])
 
 
@@ -217,9 +139,9 @@ def require_asking(connection: Connection, session: SessionId) -> Asking:
     """
     found = asking(connection, session)
     if found is None:
-        raise _unknown(session)
+        raise unknown_session(session)
     if found.end_reason is not None:
-        raise _over(session, found.site, found.end_reason)
+        raise session_over(session, found.site, found.end_reason)
     verdict = may_go_on(found.refused)
     if not verdict:
         raise Refused(
@@ -268,11 +190,13 @@ def lease_info(lease: Lease, held: Sequence[Span]) -> messages.LeaseInfo:
     )
 
 
-def _unknown(session: SessionId) -> Refused:
+def unknown_session(session: SessionId) -> Refused:
+    """What is said to a session of another run, or of none."""
     return Refused(f"There is no session {session}.", "register first", kind="unknown-session", status=404)
 
 
-def _over(session: SessionId, site_name: str, reason: str) -> Refused:
+def session_over(session: SessionId, site_name: str, reason: str) -> Refused:
+    """What is said to one that ended."""
     return Refused(
         f"Session {session} of {site_name} is over: {reason}.",
         "a newer session of this site may be running; else start the site again",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from crosstrain.coordinator import contributions, evaluation, leases, sessions
+from crosstrain.coordinator import contributions, evaluation, heartbeats, leases, sessions
 from crosstrain.coordinator.blobs import received, requested_range
 from crosstrain.coordinator.routes import problem_of
 from crosstrain.coordinator.service import Service
@@ -155,7 +155,9 @@ def _control(service: Service, path: str, body: bytes) -> BaseModel:
         case ["sessions"]:
             return sessions.register(service, messages.RegisterRequest.model_validate_json(body), now)
         case ["sessions", session, "beat"]:
-            return sessions.beat(service, SessionId(int(session)), messages.BeatRequest.model_validate_json(body), now)
+            return heartbeats.beat(
+                service, SessionId(int(session)), messages.BeatRequest.model_validate_json(body), now
+            )
         case ["sessions", session, "next"]:
             request = messages.NextRequest.model_validate_json(body)
             with service.database.write() as connection:
