@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pytest import MonkeyPatch
 
-from crosstrain.coordinator import contributions, leases, publisher, rounds, sessions, shedding, tick
+from crosstrain.coordinator import contributions, heartbeats, leases, publisher, rounds, sessions, shedding, tick
 from crosstrain.domain import block, contribution, ledger
 from crosstrain.domain.block import BlockState
 from crosstrain.domain.events import EventKind
@@ -57,8 +57,8 @@ def token_is_not_checked(patch: MonkeyPatch) -> None:
         found = asking(connection, session)
         return found and replace(found, end_reason=None)
 
-    standing, asking = sessions.standing, sessions.asking
-    patch.setattr(sessions, "standing", never_over)
+    standing, asking = heartbeats.standing, sessions.asking
+    patch.setattr(heartbeats, "standing", never_over)
     patch.setattr(sessions, "asking", asking_never_over)
     patch.setattr(sessions, "require_open_session", anybody)
     patch.setattr(leases, "require_own_lease", any_lease)
@@ -68,7 +68,7 @@ def lease_expires_early(patch: MonkeyPatch) -> None:
     def deadline(presence, ttl_ms, patience):  # type: ignore[no-untyped-def]
         return Instant(presence.seen_at + ttl_ms // 4)
 
-    patch.setattr(sessions.site, "deadline", deadline)
+    patch.setattr(heartbeats.site, "deadline", deadline)
 
 
 def restart_gives_no_grace(patch: MonkeyPatch) -> None:
