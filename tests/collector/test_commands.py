@@ -97,7 +97,7 @@ def test_offline_reports_are_kept_and_delivered_in_order(facility: Facility, cal
 def test_coordinator_that_is_down_costs_no_report(
     facility: Facility, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crosstrain.collector.outbox.PATIENCE_S", 0.2)
+    monkeypatch.setattr("crosstrain.collector.outbox.REPORT_ANSWER_S", 0.2)
     away = "http://127.0.0.1:9"
     kept = call("collect", "--json", url=away)
     assert kept.exit_code == 0
