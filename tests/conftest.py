@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from hypothesis import HealthCheck, settings
 from tests import s3 as s3_server
 from tests.databases import KINDS, SHARED, Backend, backends
 from tests.postgres import Server, programs, serve
+
+from crosstrain.batch.command import run
 
 # The same examples every time: a failure in CI is a failure here. HYPOTHESIS_PROFILE=search looks for new ones.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
@@ -92,3 +95,15 @@ def shared_backend(request: pytest.FixtureRequest, fast_tmp: Path) -> Iterator[B
     """An empty database that several processes can open, of each kind."""
     with backends(request.param, fast_tmp, lambda: request.getfixturevalue("postgres")) as make:
         yield make()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 160 MiB."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root may mount a file system that fills up")
+    made = run(["mount", "-t", "tmpfs", "-o", "size=160m", "none", str(tmp_path)], timeout=10)
+    if made.code:
+        pytest.skip(f"mount says: {made.stderr.strip()}")
+    yield tmp_path
+    run(["umount", str(tmp_path)], timeout=10)

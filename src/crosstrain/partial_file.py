@@ -16,44 +16,24 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import json
 import logging
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
 from crosstrain.file_lock import FileLock
+from crosstrain.partial_note import Note, Record, read_note
+from crosstrain.pieces import write_at
 
 log = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 20
 SYNC_BYTES = 16 << 20
 """How many bytes the front grows before the system is told to send them to the disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is noted about a file.
-
-    Attributes:
-        total: length of the whole file in bytes.
-        identity: of this attempt; a file that was thrown away and begun again has another.
-    """
-
-    digest: Digest
-    total: int
-    held: ByteRanges = field(default_factory=ByteRanges)
-    identity: str = field(default_factory=lambda: secrets.token_hex(8))
-
-    @property
-    def complete(self) -> bool:
-        return self.held.covers(0, self.total)
 
 
 class PartialFile:
@@ -67,15 +47,17 @@ class PartialFile:
     """
 
     def __init__(self, base: Path, digest: Digest, total: int) -> None:
-        self._part, self._note = paths(base)
+        self._part, note = paths(base)
         self.digest, self.total = digest, total
-        self._handle, self._lock = _open(self._part, self._note)
+        self._handle, self._lock = _open(self._part, note)
+        self._note_path, self._note = note, Note(note)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._handle)
+        self._note.close()
 
     @property
     def record(self) -> Record | None:
@@ -96,13 +78,13 @@ class PartialFile:
             finally:
                 newest = record if held is record.held else replace(record, held=held)
                 if newest is not record and self._is_named:  # else we were thought dead, and the note is of a copy
-                    _store(self._note, newest)
+                    self._note.write(newest)
             return newest
 
     def _put(self, view: memoryview, place: int) -> Iterator[tuple[int, int]]:
         """Writes at `place`; yields place and length of what was written."""
         while view:
-            count = os.pwrite(self._handle, view, place)
+            count = write_at(self._handle, view, place)
             yield place, count
             view, place = view[count:], place + count
 
@@ -118,12 +100,12 @@ class PartialFile:
         """Makes the file durable and gives it its name; the caller holds the lock and knows that the digest is right."""
         os.fsync(self._handle)
         self._part.replace(target)
-        self._note.unlink(missing_ok=True)
+        self._note_path.unlink(missing_ok=True)
 
     def discard(self) -> None:
         """Throws all of it away; the caller holds the lock."""
         self._part.unlink()
-        self._note.unlink(missing_ok=True)
+        self._note_path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[Record | None]:
@@ -133,18 +115,19 @@ class PartialFile:
         if another process holds the lock and does not go on; whoever opens the file again gets past that.
         """
         with self._lock.held() as held:
-            yield self._current(os.fstat(self._handle).st_size) if held and self._is_named else None
+            mine = _named(self._part, self._handle) if held else None
+            yield None if mine is None else self._current(mine.st_size)
 
     @property
     def _is_named(self) -> bool:
-        return _means(self._part, self._handle)
+        return _named(self._part, self._handle) is not None
 
     def _current(self, size: int) -> Record | None:
         """The record of this very file: one without its full length was just made, and older notes are not its own."""
-        record = _load(self._note) if size == self.total else None
+        record = self._note.read() if size == self.total else None
         if record is None:
             record = Record(self.digest, self.total)
-            _store(self._note, record)
+            self._note.write(record)
             os.ftruncate(self._handle, self.total)
         return record if (record.digest, record.total) == (self.digest, self.total) else None
 
@@ -161,22 +144,23 @@ def _open(part: Path, note: Path) -> tuple[int, FileLock]:
             return handle, lock
     try:
         with _copying:
-            if _means(part, handle):  # else another thread made one already
+            if _named(part, handle):  # else another thread made one already
                 log.warning(
                     "%s is held by a process that does not go on: is one stopped? Going on with a copy of it", part
                 )
-                _copy_held(handle, part, _load(note))
+                _copy_held(handle, part, read_note(note))
     finally:
         os.close(handle)
     return _open(part, note)
 
 
-def _means(part: Path, handle: int) -> bool:
-    """Whether the name means this file."""
+def _named(part: Path, handle: int) -> os.stat_result | None:
+    """What the system says of this file; None if the name means another one, or none."""
+    mine = os.fstat(handle)
     try:
-        return os.path.samestat(os.fstat(handle), part.stat())
+        return mine if os.path.samestat(mine, part.stat()) else None
     except FileNotFoundError:
-        return False
+        return None
 
 
 def _copy_held(handle: int, part: Path, record: Record | None) -> None:
@@ -255,7 +239,7 @@ def look(base: Path) -> Record | None:
         return None
     try:
         with FileLock(handle, shared=True).held():  # not while the note is written; whoever does not go on writes none
-            return _load(note)
+            return read_note(note)
     finally:
         os.close(handle)
 
@@ -269,28 +253,3 @@ def discard(base: Path) -> None:
 def paths(base: Path) -> tuple[Path, Path]:
     """The two files."""
     return base.with_name(base.name + ".part"), base.with_name(base.name + ".held")
-
-
-def _load(note: Path) -> Record | None:
-    try:
-        document = json.loads(note.read_bytes().partition(b"\n")[0])
-        held = ByteRanges.of(document["held"])
-        record = Record(Digest(document["digest"]), int(document["total"]), held, str(document["identity"]))
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return None
-    return record if all(stop <= record.total for _, stop in held.spans) else None
-
-
-def _store(note: Path, record: Record) -> None:
-    """In place, by one write, which a killed process has done or not; what a longer line left behind it is not read."""
-    line = {
-        "digest": record.digest,
-        "total": record.total,
-        "identity": record.identity,
-        "held": record.held.spans,
-    }
-    handle = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.pwrite(handle, json.dumps(line).encode() + b"\n", 0)
-    finally:
-        os.close(handle)

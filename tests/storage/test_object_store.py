@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import random
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -16,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crosstrain.batch.command import run
 from crosstrain.disk import disk_faults
 from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
@@ -382,18 +380,6 @@ def test_a_disk_that_fills_up_keeps_what_came(small_disk: Path) -> None:
     for start, stop in held.missing(0, len(data)):
         store.receive(name, start, [data[start:stop]], len(data))
     assert holds_exactly(store, data)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 80 MiB."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root may mount a file system that fills up")
-    made = run(["mount", "-t", "tmpfs", "-o", "size=80m", "none", str(tmp_path)], timeout=10)
-    if made.code:
-        pytest.skip(f"mount says: {made.stderr.strip()}")
-    yield tmp_path
-    run(["umount", str(tmp_path)], timeout=10)
 
 
 def test_a_place_that_is_no_directory(tmp_path: Path) -> None:

@@ -8,15 +8,17 @@ from pathlib import Path
 
 from crosstrain.domain.room import Room
 from crosstrain.errors import EnvironmentFault
+from crosstrain.pieces import write_at
 
 HEADROOM = 64 << 20
 """Bytes left free beside what a write needs: the ledger shares the disk and must still be able to grow."""
 
 
-def write_all(handle: int, data: memoryview) -> None:
-    """Writes all of `data` (bytes) to the file descriptor; one write(2) takes at most 2 GiB and may take less."""
+def write_all(handle: int, data: memoryview, offset: int) -> None:
+    """Writes all of `data` (bytes) to the file descriptor, from `offset` on."""
     while data:
-        data = data[os.write(handle, data) :]
+        count = write_at(handle, data, offset)
+        data, offset = data[count:], offset + count
 
 
 def make_directory(directory: Path, setting: str) -> Path:

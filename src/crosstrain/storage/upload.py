@@ -11,7 +11,8 @@ from crosstrain.disk import disk_faults, sync_directory
 from crosstrain.domain.ids import Digest
 from crosstrain.domain.timeouts import VERIFY_WAIT_S
 from crosstrain.errors import IntegrityError, Refused
-from crosstrain.partial_file import PartialFile, PrefixHash, Record
+from crosstrain.partial_file import PartialFile, PrefixHash
+from crosstrain.partial_note import Record
 
 
 class Following:

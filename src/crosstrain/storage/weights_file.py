@@ -136,7 +136,7 @@ class WeightsWriter:
         assert self._handle is not None
         if self._sha is not None:
             self._sha.update(data)
-        write_all(self._handle, data)
+        write_all(self._handle, data, self._written)
         self._written += len(data)
         if self._durable and self._written - self._flushed >= SYNC_BYTES:
             start_writeback(self._handle, self._flushed, self._written)
