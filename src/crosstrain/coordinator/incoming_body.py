@@ -8,6 +8,7 @@ the kernel, where TCP holds the sender back: memory does not grow with the numbe
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import threading
 from functools import partial
@@ -16,6 +17,7 @@ from aiohttp import web
 from starlette.requests import ClientDisconnect
 
 from crosstrain.coordinator.blobs import OnThread, Take
+from crosstrain.domain.timeouts import MORE_BODY_S
 
 LEAST_BYTES = 1 << 20
 """Bodies below it are with aiohttp by the time that anybody asks for them."""
@@ -94,9 +96,7 @@ class IncomingBody:
 
     async def _something(self, connection: socket.socket, over: asyncio.Future[None]) -> None:
         """Waits until there is something worth taking, or the end."""
-        buffer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-        worth = min(WORTH_BYTES, buffer // WORTH_SHARE, self._left)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, worth)
+        _let_wait(connection, self._left)
         loop = asyncio.get_running_loop()
         there = loop.create_future()
 
@@ -129,14 +129,16 @@ class IncomingBody:
         """Receives until the buffer is full or the socket empty; bytes."""
         filled = 0
         try:
-            while filled < len(buffer):
-                count = connection.recv_into(buffer[filled:])
-                filled += count
-                if not count:
-                    self._broken = True
-                    break
-        except BlockingIOError:
-            pass
+            while filled < len(buffer) and not self._broken:
+                try:
+                    count = connection.recv_into(buffer[filled:])
+                except BlockingIOError:
+                    _let_wait(connection, self._left - filled)
+                    if not _comes_soon(connection):
+                        break
+                else:
+                    filled += count
+                    self._broken = not count
         except OSError:
             self._broken = True
         return filled
@@ -160,6 +162,20 @@ class IncomingBody:
                 return
             self._taken -= content.total_bytes - fed
         self._request.transport.resume_reading()
+
+
+def _let_wait(connection: socket.socket, left: int) -> None:
+    """Has the system wake nobody before there is something worth taking of the bytes that are left."""
+    buffer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(WORTH_BYTES, buffer // WORTH_SHARE, left))
+
+
+def _comes_soon(connection: socket.socket) -> bool:
+    """Whether a quick line brings more at once. So a thread takes a MiB at a time; without that wait it was 300 KiB, and the loop was
+    asked in between, at 0.1 ms of Python."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(1000 * MORE_BODY_S))
 
 
 class _Buffers(threading.local):

@@ -7,6 +7,7 @@ from crosstrain.domain.timeouts.row import Timeout, fixed
 
 KEEP_ALIVE_S = 75.0
 SHUTDOWN_S = 10.0
+MORE_BODY_S = 0.001
 FRONT_PATIENCE_S = 300.0
 LONGEST_STEP_PAUSE_S = 1.0
 FAULT_PAUSE_S = 5.0
@@ -43,6 +44,7 @@ def of_coordinators(found: Circumstances) -> tuple[Timeout, ...]:
             KEEP_ALIVE_S,
             "longer than proxies keep it, so that they close it, and not in a request",
         ),
+        fixed("more of a body, at a thread", MORE_BODY_S, "a quick line brings it in a tenth of that"),
         fixed("requests in hand at the end", SHUTDOWN_S, "a transfer that is cut goes on where it was"),
         fixed(
             "nginx, for the coordinator",
