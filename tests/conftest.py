@@ -107,3 +107,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"mount says: {made.stderr.strip()}")
     yield tmp_path
     run(["umount", str(tmp_path)], timeout=10)
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A directory in which nobody may write, also not root: a file system that is mounted so."""
+    place = tmp_path / "read-only"
+    place.mkdir(mode=0o500)
+    if os.geteuid() != 0:
+        yield place
+        return
+    made = run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "none", str(place)], timeout=10)
+    if made.code:
+        pytest.skip(f"mount says: {made.stderr.strip()}")
+    yield place
+    run(["umount", str(place)], timeout=10)
