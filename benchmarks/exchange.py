@@ -135,9 +135,13 @@ class Exchanges:
 
     def prepare(self) -> None:
         """What must be there before an exchange, and is not a part of it."""
-        self._coordinator.drop_old_blobs()
         self._done += 1
         self._all("prepare", self._done)
+
+    def clear(self) -> None:
+        """Removes what an exchange made and the next one does not need."""
+        self._coordinator.drop_old_blobs()
+        self._all("clear")
 
     def run(self, streams: int | None = None, proxy: Server | None = None, url: str = "") -> Cost:
         """One exchange of all sites.

@@ -89,6 +89,9 @@ class ExchangeSite:
             write_weights(self._delta, self._spec.mib, "BF16", 1e-3)
         stamp(self._delta, 8 * number + self._spec.number)
         self._digest = digest_file(self._delta)  # which a site knows: it hashes a delta while it writes it
+
+    def clear(self) -> None:
+        """Removes what an exchange downloaded."""
         self._base.unlink(missing_ok=True)
 
     def exchange(self, url: str, streams: int | None) -> Moments:

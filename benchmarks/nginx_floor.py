@@ -143,15 +143,21 @@ class Floor(Nginx):
         return self
 
     def prepare(self, streams: int) -> None:
-        """Cuts what the sites send, and removes what they sent before."""
-        shutil.rmtree(self._directory / "files" / "deltas", ignore_errors=True)
+        """Cuts what the sites send."""
         for site in range(self._sites):
-            shutil.rmtree(self._directory / f"got-{site}", ignore_errors=True)
             (self._directory / f"got-{site}").mkdir()
         for number, (begin, end) in enumerate(self._ranges(streams)):
             self._part(streams, number).parent.mkdir(exist_ok=True)
             if not self._part(streams, number).exists():
                 copy_durably(self._wire, self._part(streams, number), [(begin, end)])
+
+    def clear(self) -> None:
+        """Removes what an exchange made."""
+        shutil.rmtree(self._directory / "files" / "deltas", ignore_errors=True)
+        for site in range(self._sites):
+            shutil.rmtree(self._directory / f"got-{site}", ignore_errors=True)
+        for made in self._directory.glob("merged-*"):
+            made.unlink()
 
     def run(self, streams: int) -> Cost:
         """One exchange of all sites: each downloads, then uploads; at the end the merge's bytes are written.

@@ -7,8 +7,8 @@ Ours is a real `crosstrain coordinator` process and three processes with the cli
 lease, upload and contribute; only training takes no time. With TLS an nginx stands before it, as `crosstrain nginx` configures
 it. The floor is nginx (sendfile, WebDAV) and curl with the same bytes and an fsync of every file at both ends. Flower is its
 newest release as it is usually used, 310 arrays inline (flower_exchange.py). Everything lies in one directory on one disk, all
-that is compared takes its turn in shuffled order in every repetition, after a sync of the disk, and every ratio is made within
-its repetition; printed is the median, `_low` and `_high` are the quartiles.
+that is compared takes its turn in shuffled order in every repetition, after a sync of the disk and with memory in the same
+state (ballast.py), and every ratio is made within its repetition; printed is the median, `_low` and `_high` are the quartiles.
 
     ours_over_nginx        transfer part over transfer part: from the first question to the last byte of the last delta, with
                            the digest of whoever receives in ours, none in nginx's; ours with its default settings, nginx
@@ -31,11 +31,12 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ballast import Ballast
 from exchange import Cost, Exchanges
 from load import spread
 from nginx_floor import Floor, TlsFront, make_certificate
@@ -79,11 +80,13 @@ class Way:
     Attributes:
         prepare: what is done before, untimed.
         run: the exchange; may raise EnvironmentFault, and is left out then.
+        clear: removes what it made, so that memory and disk hold one exchange and not those of all.
         times: in how many of the repetitions; None is all, and once before them to warm up.
     """
 
     prepare: Callable[[], None]
     run: Callable[[], Cost]
+    clear: Callable[[], None]
     times: int | None = None
 
 
@@ -100,7 +103,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.directory) as directory, ExitStack() as stack:
         ways = open_ways(stack, Path(directory), options.mib, options.streams)
         if options.flower:
-            ways[FLOWER] = Way(lambda: None, lambda: exchange_of_flower(options.mib), options.flower)
+            ways[FLOWER] = Way(nothing, lambda: exchange_of_flower(options.mib), nothing, options.flower)
         costs, missing = interleave(ways, options.repetitions)
     result = {"mib": options.mib, "repetitions": options.repetitions, **summary(costs), "not_measured": missing}
     print(json.dumps(result) if options.json else table(result))
@@ -119,15 +122,20 @@ def open_ways(stack: ExitStack, directory: Path, mib: int, streams: Sequence[int
     secure = stack.enter_context(Floor(directory / "secure", wire, merged, SITES, certificate))
     ways: dict[Variant, Way] = {}
     for count in (None, *streams):
-        ways[Variant("ours", False, count)] = Way(ours.prepare, lambda count=count: ours.run(count))
+        ways[Variant("ours", False, count)] = Way(ours.prepare, lambda count=count: ours.run(count), ours.clear)
         if count:
             for tls, floor in ((False, plain), (True, secure)):
                 ways[Variant("nginx", tls, count)] = Way(
                     lambda floor=floor, count=count: floor.prepare(count),
                     lambda floor=floor, count=count: floor.run(count),
+                    floor.clear,
                 )
-    ways[Variant("ours", True)] = Way(ours.prepare, lambda: ours.run(None, front, front.url))
+    ways[Variant("ours", True)] = Way(ours.prepare, lambda: ours.run(None, front, front.url), ours.clear)
     return ways
+
+
+def nothing() -> None:
+    """Flower prepares its own, and takes it away."""
 
 
 def exchange_of_flower(mib: int) -> Cost:
@@ -157,22 +165,34 @@ def interleave(ways: dict[Variant, Way], repetitions: int) -> tuple[dict[Variant
     order = random.Random(0)
     costs: dict[Variant, list[Cost]] = {variant: [] for variant in ways}
     missing: dict[str, str] = {}
-    for repetition in range(repetitions + 1):
-        for variant in order.sample(list(ways), len(ways)):
-            way = ways[variant]
-            if way.times is not None and not 1 <= repetition <= way.times:
-                continue
-            try:
-                way.prepare()
-                os.sync()
-                cost = way.run()
-            except EnvironmentFault as fault:
-                missing[str(variant)] = str(fault)
-                continue
-            print(f"{variant}: {cost.transfer_s:.2f} s, whole {cost.exchange_s:.2f} s", file=sys.stderr)
-            if repetition:
-                costs[variant].append(cost)
+    with closing(Ballast()) as ballast:
+        for repetition in range(repetitions + 1):
+            for variant in order.sample(list(ways), len(ways)):
+                times = ways[variant].times
+                if times is not None and not 1 <= repetition <= times:
+                    continue
+                try:
+                    cost = measured(ways[variant], ballast)
+                except EnvironmentFault as fault:
+                    missing[str(variant)] = str(fault)
+                    continue
+                print(f"{variant}: {cost.transfer_s:.2f} s, whole {cost.exchange_s:.2f} s", file=sys.stderr)
+                if repetition:
+                    costs[variant].append(cost)
     return {variant: found for variant, found in costs.items() if found}, missing
+
+
+def measured(way: Way, ballast: Ballast) -> Cost:
+    """One exchange, with nothing left of it."""
+    way.prepare()
+    os.sync()
+    ballast.take()
+    try:
+        with ballast.handed_out():
+            return way.run()
+    finally:
+        way.clear()
+        ballast.take()
 
 
 def summary(costs: dict[Variant, list[Cost]]) -> dict[str, Any]:

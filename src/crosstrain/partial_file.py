@@ -15,23 +15,30 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
 from crosstrain.file_lock import FileLock
 from crosstrain.partial_note import Note, Record, read_note
-from crosstrain.pieces import write_at
+from crosstrain.pieces import Moved, receive_at, write_at
 
 log = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 20
+NOTED_BYTES = (1 << 19, 4 << 20)
+"""Of what comes on a connection, at least and at most so many are taken under one lock and then noted,"""
+NOTED_SHARE = 64
+"""and between the two so large a part of the file: a writer that is killed loses no more of it."""
 SYNC_BYTES = 16 << 20
 """How many bytes the front grows before the system is told to send them to the disk."""
 
@@ -76,10 +83,30 @@ class PartialFile:
                     for place, count in self._put(memoryview(data)[start - offset : stop - offset], start):
                         held = held.add(place, place + count)
             finally:
-                newest = record if held is record.held else replace(record, held=held)
-                if newest is not record and self._is_named:  # else we were thought dead, and the note is of a copy
-                    self._note.write(newest)
+                newest = self._noted(record, held)
             return newest
+
+    def receive(self, connection: socket.socket, offset: int, count: int, wait_s: float) -> tuple[Record | None, Moved]:
+        """As `write`, of what comes on a connection (`receive_at`): at most what is noted at a time, and only as far as all of
+        it is there already or none. Without a record nothing is taken."""
+        count = min(count, noted_bytes(self.total))
+        with self.locked() as record:
+            if record is None:
+                return None, Moved()
+            first, last = next(record.held.missing(offset, offset + count), (offset + count, 0))
+            if first > offset:
+                return record, receive_at(connection, None, offset, first - offset, wait_s)
+            moved = receive_at(connection, self._handle, offset, last - offset, wait_s)
+            try:
+                return self._noted(record, record.held.add(offset, offset + moved.written)), moved
+            except OSError as error:  # the bytes are off the connection all the same, and its reader counts them
+                return record, replace(moved, file_error=error.errno or errno.EIO)
+
+    def _noted(self, record: Record, held: ByteRanges) -> Record:
+        newest = record if held == record.held else replace(record, held=held)
+        if newest is not record and self._is_named:  # else we were thought dead, and the note is of a copy
+            self._note.write(newest)
+        return newest
 
     def _put(self, view: memoryview, place: int) -> Iterator[tuple[int, int]]:
         """Writes at `place`; yields place and length of what was written."""
@@ -248,6 +275,12 @@ def discard(base: Path) -> None:
     """Removes what is there of a file; nothing has to be."""
     for path in paths(base):
         path.unlink(missing_ok=True)
+
+
+def noted_bytes(total: int) -> int:
+    """How much of a file of so many bytes is taken off a connection before it is noted."""
+    least, most = NOTED_BYTES
+    return min(most, max(least, total // NOTED_SHARE))
 
 
 def paths(base: Path) -> tuple[Path, Path]:

@@ -1,11 +1,24 @@
-/* Writing to a file in pieces (pieces.py), without the interpreter between them. Compiled by hatch_build.py. */
+/* Moving bytes into a file in pieces (pieces.py), without the interpreter between them. Compiled by hatch_build.py. */
 
 #define _GNU_SOURCE
 
 #include <errno.h>
+#include <poll.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+static int64_t least_of(int64_t one, int64_t other)
+{
+    return one < other ? one : other;
+}
+
+/* From `offset` to the next multiple of `piece`: a page that is written in two parts is filled with zeros first. */
+static int64_t to_boundary(int64_t offset, int64_t piece)
+{
+    return piece - offset % piece;
+}
 
 /* Writes `count` bytes from `offset` on, at most `piece` at a time. Returns how many were written, fewer if the system refuses more;
  * if it refuses the first ones, minus the error's number. */
@@ -13,8 +26,8 @@ int64_t crosstrain_write(int handle, const char *data, int64_t count, int64_t of
 {
     int64_t done = 0;
     while (done < count) {
-        const int64_t left = count - done;
-        const ssize_t wrote = pwrite(handle, data + done, (size_t)(left < piece ? left : piece), (off_t)(offset + done));
+        const int64_t length = least_of(count - done, to_boundary(offset + done, piece));
+        const ssize_t wrote = pwrite(handle, data + done, (size_t)length, (off_t)(offset + done));
         if (wrote < 0 && errno == EINTR && !done)
             continue;
         if (wrote <= 0)
@@ -22,4 +35,80 @@ int64_t crosstrain_write(int handle, const char *data, int64_t count, int64_t of
         done += wrote;
     }
     return done;
+}
+
+/* As pieces.py's Moved; errors are numbers, 0 for none. */
+struct moved {
+    int64_t received;
+    int64_t written;
+    int64_t dry;
+    int64_t ended;
+    int64_t connection_error;
+    int64_t file_error;
+};
+
+/* Has the system report a socket only when `least` bytes are there, or an eighth of its buffer. */
+static void let_wait(int connection, int64_t least)
+{
+    int held = 0;
+    socklen_t size = sizeof held;
+    if (getsockopt(connection, SOL_SOCKET, SO_RCVBUF, &held, &size))
+        return;
+    const int mark = (int)least_of(least, held / 8);
+    (void)setsockopt(connection, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark);
+}
+
+/* Receives until `count` bytes are there, or no more within `wait_ms`, or the other end is gone; how many. */
+static int64_t fill(int connection, char *buffer, int64_t count, int64_t left, int64_t least, int wait_ms, struct moved *moved)
+{
+    int64_t filled = 0;
+    while (filled < count) {
+        const ssize_t came = recv(connection, buffer + filled, (size_t)(count - filled), MSG_DONTWAIT);
+        if (came > 0) {
+            filled += came;
+            continue;
+        }
+        if (!came) {
+            moved->ended = 1;
+            break;
+        }
+        if (errno == EINTR)
+            continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK) {
+            moved->ended = 1;
+            moved->connection_error = errno;
+            break;
+        }
+        struct pollfd readable = {connection, POLLIN, 0};
+        let_wait(connection, least_of(least, left - filled));
+        if (poll(&readable, 1, wait_ms) <= 0)
+            break;
+    }
+    return filled;
+}
+
+/* Moves at most `count` bytes from a connection into a file from `offset` on, through a buffer of `piece` bytes; without a file
+ * (handle -1) they are dropped. Ends when nothing comes for `wait_ms`, at the end of the connection, and when the file takes no more. */
+void crosstrain_receive(int connection, int handle, int64_t offset, int64_t count, char *buffer, int64_t piece, int64_t least,
+                        int wait_ms, struct moved *moved)
+{
+    while (moved->received < count && !moved->ended) {
+        const int64_t left = count - moved->received;
+        const int64_t wanted = least_of(left, to_boundary(offset + moved->received, piece));
+        const int64_t filled = fill(connection, buffer, wanted, left, least, wait_ms, moved);
+        moved->received += filled;
+        for (int64_t done = 0; handle >= 0 && done < filled;) {
+            const int64_t wrote = crosstrain_write(handle, buffer + done, filled - done, offset + moved->written, piece);
+            if (wrote <= 0) {
+                moved->file_error = wrote ? -wrote : EIO;
+                return;
+            }
+            done += wrote;
+            moved->written += wrote;
+        }
+        if (filled < wanted) {
+            moved->dry = 1;
+            return;
+        }
+    }
 }

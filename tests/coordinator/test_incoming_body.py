@@ -21,8 +21,9 @@ from tests.http_serving import serving
 
 from crosstrain.clock import SystemClock, pause
 from crosstrain.coordinator.http_server import HttpServer
-from crosstrain.coordinator.incoming_body import LEAST_BYTES, WORTH_BYTES
+from crosstrain.coordinator.incoming_body import LEAST_BYTES
 from crosstrain.domain.byte_ranges import ByteRanges
+from crosstrain.pieces import WORTH_BYTES
 from crosstrain.wire.listening import listen
 
 DATA = random.Random(4).randbytes(5 * LEAST_BYTES + 12345)

@@ -1,7 +1,8 @@
-"""A file that comes in pieces, one of whose writers is stopped while it holds the lock: the others go on without it."""
+"""A file that comes in pieces: also when a writer is stopped while it holds the lock, and from a connection."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -11,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.connections import bringing
 
 from crosstrain.batch.command import Child, spawn
 from crosstrain.clock import SystemClock, pause
 from crosstrain.domain.byte_ranges import ByteRanges
 from crosstrain.domain.ids import Digest
-from crosstrain.partial_file import PartialFile, look, paths
+from crosstrain.partial_file import PartialFile, look, noted_bytes, paths
 
 DIGEST = Digest("a" * 64)
 HALF = 5000
@@ -104,3 +106,73 @@ def stop_in_a_write(child: Child, base: Path) -> None:
         finally:
             os.close(handle)
         child.signal(signal.SIGCONT)
+
+
+def test_received_bytes_are_noted_and_those_that_are_there_stay(fast_tmp: Path) -> None:
+    base = fast_tmp / "blob"
+    with PartialFile(base, DIGEST, TOTAL) as file, bringing(b"x" * 8000) as connection:
+        file.write(2000, b"a" * 1000)
+        file.write(4000, b"b" * 500)
+        offset = 0
+        while offset < 8000:
+            record, moved = file.receive(connection, offset, 8000 - offset, PATIENCE_S)
+            assert moved.received > 0 == moved.file_error
+            offset += moved.received
+            assert record is not None and record == look(base)
+            assert record.held.prefix >= offset
+    assert record is not None and record.held == ByteRanges(((0, 8000),))
+    parts = b"x" * 2000, b"a" * 1000, b"x" * 1000, b"b" * 500, b"x" * 3500, bytes(TOTAL - 8000)
+    assert paths(base)[0].read_bytes() == b"".join(parts)
+
+
+def test_received_bytes_are_noted_when_there_are_many(fast_tmp: Path) -> None:
+    base, total = fast_tmp / "blob", 3 << 20
+    with PartialFile(base, DIGEST, total) as file, bringing(b"x" * total) as connection:
+        record, moved = file.receive(connection, 0, total, PATIENCE_S)
+        assert moved.received == noted_bytes(total) < total
+        assert record is not None and record.held == ByteRanges(((0, moved.received),))
+
+
+def test_received_bytes_before_the_end_of_a_connection_are_noted(fast_tmp: Path) -> None:
+    base = fast_tmp / "blob"
+    with PartialFile(base, DIGEST, TOTAL) as file, bringing(b"x" * HALF, ends=True) as connection:
+        record, moved = file.receive(connection, 100, TOTAL - 100, PATIENCE_S)
+        assert (moved.received, moved.ended) == (HALF, True)
+        assert record == look(base)
+        assert record is not None and record.held == ByteRanges(((100, 100 + HALF),))
+
+
+def test_bytes_whose_note_is_refused_are_off_the_connection_and_not_held(
+    fast_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = fast_tmp / "blob"
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EDQUOT, "no quota")
+
+    with PartialFile(base, DIGEST, TOTAL) as file, bringing(b"x" * HALF, ends=True) as connection:
+        before = file.record
+        with monkeypatch.context() as patch:
+            patch.setattr("crosstrain.partial_note.os.pwrite", refuse)
+            record, moved = file.receive(connection, 0, HALF, PATIENCE_S)
+        assert (record, moved.received, moved.file_error) == (before, HALF, errno.EDQUOT)
+        assert file.record == before
+
+
+@pytest.mark.parametrize("end", ["discarded", "finished", "held elsewhere"])
+def test_nothing_is_received_for_a_file_that_is_gone(fast_tmp: Path, end: str) -> None:
+    base = fast_tmp / "blob"
+    with PartialFile(base, DIGEST, TOTAL) as file, bringing(b"x" * HALF, ends=True) as connection:
+        file.write(0, b"a" * TOTAL)
+        if end == "held elsewhere":
+            with held_elsewhere(base):
+                record, moved = file.receive(connection, 0, HALF, PATIENCE_S)
+        else:
+            with file.locked():
+                if end == "discarded":
+                    file.discard()
+                else:
+                    file.publish(fast_tmp / "whole")
+            record, moved = file.receive(connection, 0, HALF, PATIENCE_S)
+        assert (record, moved.received, moved.ended) == (None, 0, False)
+        assert connection.makefile("rb").read() == b"x" * HALF

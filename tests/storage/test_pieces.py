@@ -1,31 +1,69 @@
-"""Writes in pieces: as `os.pwrite`, compiled and not."""
+"""Bytes into a file in pieces, as `os.pwrite` and from a connection: compiled and not."""
 
 from __future__ import annotations
 
 import errno
 import importlib
 import os
+import select
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from tests.connections import bringing, tcp_pair
 
 import crosstrain.pieces
-from crosstrain.pieces import PIECE_BYTES
+from crosstrain.pieces import PIECE_BYTES, Moved, let_wait, wait_no_more
 
 WriteAt = Callable[[int, bytes | memoryview, int], int]
+ReceiveAt = Callable[[socket.socket, int | None, int, int, float], Moved]
 UNEVEN = 2 * PIECE_BYTES + 77
+PATIENCE_S = 20.0
 
 
 @pytest.fixture(params=["compiled", "not compiled"])
-def write_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[WriteAt]:
+def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.reload(crosstrain.pieces)
     if request.param == "compiled":
         if module._compiled() is None:
             pytest.skip("the package was built without a C compiler")
     else:
         monkeypatch.setattr(module, "_compiled", lambda: None)
-    yield module.write_at
+    return module
+
+
+@pytest.fixture
+def write_at(pieces: ModuleType) -> WriteAt:
+    found: WriteAt = pieces.write_at
+    return found
+
+
+@pytest.fixture
+def receive_at(pieces: ModuleType) -> ReceiveAt:
+    found: ReceiveAt = pieces.receive_at
+    return found
+
+
+@pytest.fixture
+def handle(fast_tmp: Path) -> Iterator[int]:
+    with opened(fast_tmp / "file") as found:
+        yield found
+
+
+@contextmanager
+def opened(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
+    found = os.open(path, flags)
+    try:
+        yield found
+    finally:
+        os.close(found)
+
+
+def numbers(moved: Moved) -> tuple[int, int, int, int]:
+    return moved.received, moved.written, moved.connection_error, moved.file_error
 
 
 @pytest.mark.parametrize("length", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, UNEVEN])
@@ -71,3 +109,116 @@ def test_a_file_that_is_not_open_for_writing_is_refused(write_at: WriteAt, fast_
     finally:
         os.close(handle)
     assert (fast_tmp / "file").read_bytes() == b"as it was"
+
+
+@pytest.mark.parametrize("length", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, UNEVEN, 20 * UNEVEN])
+@pytest.mark.parametrize("offset", [0, 5, PIECE_BYTES, (1 << 32) + 3])
+def test_received_bytes_are_where_they_belong(receive_at: ReceiveAt, handle: int, length: int, offset: int) -> None:
+    data = bytes(number % 251 for number in range(length))
+    with bringing(data) as connection:
+        moved = receive_at(connection, handle, offset, length, PATIENCE_S)
+    assert numbers(moved) == (length, length, 0, 0)
+    assert not moved.ended
+    assert os.pread(handle, length + 1, offset) == data
+    assert os.fstat(handle).st_size == (offset + length if length else 0)
+
+
+@pytest.mark.parametrize("count", [1, 100, PIECE_BYTES, PIECE_BYTES + 1])
+def test_what_comes_behind_the_count_stays_in_the_connection(receive_at: ReceiveAt, handle: int, count: int) -> None:
+    with bringing(b"x" * count + b"rest", ends=True) as connection:
+        moved = receive_at(connection, handle, 0, count, PATIENCE_S)
+        wait_no_more(connection)
+        assert connection.makefile("rb").read() == b"rest"
+    assert numbers(moved) == (count, count, 0, 0)
+    assert not moved.ended
+    assert os.pread(handle, count + 1, 0) == b"x" * count
+
+
+def test_connection_with_nothing_is_dry_and_not_at_its_end(receive_at: ReceiveAt, handle: int) -> None:
+    with tcp_pair() as (one, other):
+        moved = receive_at(other, handle, 0, 5000, 0.0)
+        assert (numbers(moved), moved.dry, moved.ended) == ((0, 0, 0, 0), True, False)
+        one.sendall(b"x" * 1000)
+        other.recv(1000, socket.MSG_PEEK | socket.MSG_WAITALL)
+        moved = receive_at(other, handle, 0, 5000, 0.0)
+        assert (numbers(moved), moved.dry, moved.ended) == ((1000, 1000, 0, 0), True, False)
+    assert os.pread(handle, 5000, 0) == b"x" * 1000
+
+
+@pytest.mark.parametrize("length", [0, 1000, PIECE_BYTES, UNEVEN])
+def test_connection_that_is_closed_ends_with_what_came(receive_at: ReceiveAt, handle: int, length: int) -> None:
+    with bringing(b"x" * length, ends=True) as connection:
+        moved = receive_at(connection, handle, 7, 2 * UNEVEN, PATIENCE_S)
+    assert numbers(moved) == (length, length, 0, 0)
+    assert moved.ended
+    assert os.pread(handle, 2 * UNEVEN, 7) == b"x" * length
+
+
+def test_connection_that_is_reset_ends_with_its_error(receive_at: ReceiveAt, handle: int) -> None:
+    with tcp_pair() as (one, other):
+        one.sendall(b"x" * 1000)
+        other.recv(1000, socket.MSG_PEEK | socket.MSG_WAITALL)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        one.close()
+        moved = receive_at(other, handle, 0, 5000, PATIENCE_S)
+    assert (moved.ended, moved.connection_error, moved.file_error) == (True, errno.ECONNRESET, 0)
+    assert moved.written == moved.received
+    assert os.pread(handle, 5000, 0) == b"x" * moved.received
+
+
+def test_bytes_without_a_file_are_dropped(receive_at: ReceiveAt) -> None:
+    with bringing(b"x" * UNEVEN + b"rest", ends=True) as connection:
+        moved = receive_at(connection, None, 3, UNEVEN, PATIENCE_S)
+        wait_no_more(connection)
+        assert connection.makefile("rb").read() == b"rest"
+    assert numbers(moved) == (UNEVEN, 0, 0, 0)
+
+
+def test_received_bytes_that_a_full_disk_refuses_are_told_from_those_it_has(
+    receive_at: ReceiveAt, small_disk: Path
+) -> None:
+    with opened(small_disk / "file") as handle, opened(small_disk / "ballast") as ballast:
+        room = os.fstatvfs(handle)
+        os.posix_fallocate(ballast, 0, room.f_bavail * room.f_frsize - UNEVEN)
+        with bringing(b"x" * (4 * UNEVEN)) as connection:
+            moved = receive_at(connection, handle, 0, 4 * UNEVEN, PATIENCE_S)
+        assert moved.file_error == errno.ENOSPC
+        assert 0 < moved.written < moved.received < 4 * UNEVEN
+        assert os.pread(handle, 4 * UNEVEN, 0) == b"x" * moved.written
+
+
+def test_received_bytes_for_a_file_that_is_not_open_for_writing_are_refused(
+    receive_at: ReceiveAt, fast_tmp: Path
+) -> None:
+    (fast_tmp / "file").write_bytes(b"as it was")
+    with opened(fast_tmp / "file", os.O_RDONLY) as handle, bringing(b"x") as connection:
+        assert numbers(receive_at(connection, handle, 0, 1, PATIENCE_S)) == (1, 0, 0, errno.EBADF)
+    assert (fast_tmp / "file").read_bytes() == b"as it was"
+
+
+@pytest.mark.parametrize("left", [5, 1 << 30])
+def test_socket_is_reported_when_there_is_something_worth_taking(left: int) -> None:
+    with tcp_pair() as (one, other):
+        poll = select.poll()
+        poll.register(other, select.POLLIN)
+        let_wait(other, left)
+        mark = other.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+        assert 1 < mark <= left
+        one.sendall(b"x")
+        other.recv(1, socket.MSG_PEEK)  # it is there
+        assert poll.poll(0) == []
+        one.sendall(b"x" * (mark - 1))
+        assert poll.poll(1000 * PATIENCE_S)
+
+
+def test_socket_is_reported_with_its_first_byte_again(pieces: ModuleType, handle: int) -> None:
+    with tcp_pair() as (one, other):
+        poll = select.poll()
+        poll.register(other, select.POLLIN)
+        let_wait(other, 1 << 30)
+        pieces.receive_at(other, handle, 0, 1 << 30, 0.0)
+        one.sendall(b"x")
+        other.recv(1, socket.MSG_PEEK)
+        assert poll.poll(0) == []
+        wait_no_more(other)
+        assert poll.poll(0)

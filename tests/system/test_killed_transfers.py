@@ -20,11 +20,10 @@ import pytest
 from tests.fakes import build_world, sha256
 
 from crosstrain.clock import SystemClock, pause
-from crosstrain.coordinator import incoming_body
 from crosstrain.coordinator.http_server import HttpServer
 from crosstrain.demo.prepare import free_port
 from crosstrain.domain.ids import Digest
-from crosstrain.wire import http_line
+from crosstrain.partial_file import noted_bytes
 from crosstrain.wire.crew import Threads
 from crosstrain.wire.http_line import HttpLine, HttpLines
 from crosstrain.wire.listening import listen
@@ -39,7 +38,7 @@ STREAMS = 2
 ON_ITS_WAY = 5 * CHUNK
 """Bytes of a stream that passed and nobody has received: in the hand of the line, and in the buffers of its socket and the
 receiver's, for each of which the kernel takes twice what is asked for."""
-RECEIVED = {"up": incoming_body.BUFFER_BYTES, "down": http_line.BUFFER_BYTES}
+RECEIVED = noted_bytes(TOTAL)
 """Bytes of a stream that were received and are not noted yet."""
 CONTEXT = multiprocessing.get_context("forkserver")
 # Not this module: the server of processes does not look where tests are.
@@ -209,6 +208,6 @@ def test_transfer_whose_ends_are_killed_at_random_bytes_ends_and_sends_little_tw
     assert running["site"].exitcode == 0
     there = path if way == "down" else objects / digest[:2] / digest
     assert there.read_bytes() == data
-    assert wire.passed < TOTAL + KILLS * STREAMS * (ON_ITS_WAY + RECEIVED[way])
+    assert wire.passed < TOTAL + KILLS * STREAMS * (ON_ITS_WAY + RECEIVED)
     assert [found.name for found in fast_tmp.glob("**/*.part")] == []
     wire.close()

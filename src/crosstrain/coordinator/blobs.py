@@ -37,12 +37,10 @@ POUR = "crosstrain.http.request.pour"
 event loop."""
 COPY_BYTES = 1 << 20
 
-Take = Callable[[memoryview], bool]
-"""Gets the next bytes, which stay as they are until it returns; says whether more are wanted."""
 OnThread = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a function on some thread, and is not over before that is, also if it is cancelled."""
-Pour = Callable[[Take, OnThread], Awaitable[None]]
-"""Gives a whole body to a function. Raises ClientDisconnect."""
+Pour = Callable[[Part, OnThread], Awaitable[None]]
+"""Gives a whole body to a part of an upload. Raises ClientDisconnect."""
 
 
 class BlobResponse(Response):
@@ -200,7 +198,7 @@ class Blobs:
             if pour is None:
                 await self._write(part, body)
             else:
-                await pour(part.write, self._run)
+                await pour(part, self._run)
             held = await self._run(part.finish)
         if held == total and not await self._run(lambda: self._objects().has(digest)):
             return await self.complete(digest, total)

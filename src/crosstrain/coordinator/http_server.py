@@ -21,9 +21,10 @@ from aiohttp import web
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Scope
 
-from crosstrain.coordinator.blobs import POUR, ZERO_COPY, OnThread, Take
+from crosstrain.coordinator.blobs import POUR, ZERO_COPY, OnThread
 from crosstrain.coordinator.incoming_body import LEAST_BYTES, IncomingBody
 from crosstrain.domain.timeouts import KEEP_ALIVE_S, SHUTDOWN_S
+from crosstrain.storage.object_store import Part
 from crosstrain.wire.congestion import prefer_bbr
 
 READ_BYTES = 1 << 18
@@ -131,9 +132,9 @@ class _Exchange:
             return {ZERO_COPY: {}}
         return {ZERO_COPY: {}, POUR: partial(self._pour, length)}
 
-    async def _pour(self, length: int, take: Take, on_thread: OnThread) -> None:
+    async def _pour(self, length: int, part: Part, on_thread: OnThread) -> None:
         self._begin()
-        await IncomingBody(self._request, length).pour(take, on_thread)
+        await IncomingBody(self._request, length).pour(part, on_thread)
 
     async def receive(self) -> Message:
         content = self._request.content

@@ -1,35 +1,28 @@
-"""The body of a large request, from its socket to a function by the one buffer of a thread.
+"""The body of a large request, from its socket to the file where it belongs.
 
 aiohttp's way to an application makes an object of every piece, copies it in the parser, and wakes the event loop and a thread
-for it. Here the loop only waits until there is something worth taking, and a thread takes all that is there. The rest waits in
+for it. Here the loop only waits until there is something worth taking, and a thread moves all that is there. The rest waits in
 the kernel, where TCP holds the sender back: memory does not grow with the number of uploads, and a slow one keeps no thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import select
 import socket
-import threading
 from functools import partial
 
 from aiohttp import web
 from starlette.requests import ClientDisconnect
 
-from crosstrain.coordinator.blobs import OnThread, Take
+from crosstrain.coordinator.blobs import OnThread
 from crosstrain.domain.timeouts import MORE_BODY_S
+from crosstrain.pieces import let_wait, wait_no_more
+from crosstrain.storage.object_store import Part
 
 LEAST_BYTES = 1 << 20
 """Bodies below it are with aiohttp by the time that anybody asks for them."""
-BUFFER_BYTES = 1 << 20
-"""Of each thread: what is just received is written and hashed while the processor's caches hold it."""
-TURN_BYTES = 4 << 20
+TURN_BYTES = 16 << 20
 """Taken at a time; then it is the turn of who waits for a thread."""
-WORTH_BYTES = 1 << 17
-"""Worth a thread's while, if more are still to come. So many may be lost with a coordinator that is killed, and are sent again."""
-WORTH_SHARE = 8
-"""But of a connection's buffer only that part: TCP widens the window of a long line as long as bytes are taken well before it is
-full. Waiting for 128 KiB where the window had 64 left uploads at a sixth of the line's rate."""
 _ZEROS = bytes(1 << 17)
 
 
@@ -46,18 +39,18 @@ class IncomingBody:
         self._taken = 0
         self._wanted, self._broken = True, False
 
-    async def pour(self, take: Take, on_thread: OnThread) -> None:
-        """Gives the body to `take`, in order and to its end, unless that wants no more.
+    async def pour(self, part: Part, on_thread: OnThread) -> None:
+        """Gives the body to `part`, in order and to its end, unless that wants no more.
 
         Raises:
-            ClientDisconnect: the connection broke, and `take` has all that had come; or the server stops.
+            ClientDisconnect: the connection broke, and `part` has all that had come; or the server stops.
         """
         early = self._early()
         try:
             if early:
-                await on_thread(partial(self._give, memoryview(early), take))
+                await on_thread(partial(self._give, early, part))
             if self._wanted and self._left:
-                await self._receive(take, on_thread)
+                await self._receive(part, on_thread)
         finally:
             self._hand_back()
 
@@ -77,7 +70,7 @@ class IncomingBody:
             transport.pause_reading()
         return b"".join(pieces)
 
-    async def _receive(self, take: Take, on_thread: OnThread) -> None:
+    async def _receive(self, part: Part, on_thread: OnThread) -> None:
         transport, content = self._request.transport, self._request.content
         if transport is None or transport.is_closing() or content.exception() is not None:
             raise ClientDisconnect
@@ -87,16 +80,16 @@ class IncomingBody:
             try:
                 while self._wanted and self._left:
                     await self._something(connection, over)
-                    await on_thread(partial(self._take_in, connection, take))
+                    await on_thread(partial(self._take_in, connection, part))
                     if self._broken:
                         raise ClientDisconnect
             finally:
                 over.cancel()
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+                wait_no_more(connection)
 
     async def _something(self, connection: socket.socket, over: asyncio.Future[None]) -> None:
         """Waits until there is something worth taking, or the end."""
-        _let_wait(connection, self._left)
+        let_wait(connection, self._left)
         loop = asyncio.get_running_loop()
         there = loop.create_future()
 
@@ -114,37 +107,20 @@ class IncomingBody:
 
     # -- on a thread ----------------------------------------------------------------------------------------------------
 
-    def _take_in(self, connection: socket.socket, take: Take) -> None:
+    def _give(self, early: bytes, part: Part) -> None:
+        self._wanted = part.write(early)
+
+    def _take_in(self, connection: socket.socket, part: Part) -> None:
         """Takes what is there, at most a turn of it."""
-        buffer = _buffers.buffer
         until = self._taken + min(self._left, TURN_BYTES)
-        filled = len(buffer)
-        while self._wanted and self._taken < until and filled == len(buffer):
-            filled = self._fill(connection, buffer[: until - self._taken])
-            self._taken += filled
-            if filled:
-                self._give(buffer[:filled], take)
-
-    def _fill(self, connection: socket.socket, buffer: memoryview) -> int:
-        """Receives until the buffer is full or the socket empty; bytes."""
-        filled = 0
-        try:
-            while filled < len(buffer) and not self._broken:
-                try:
-                    count = connection.recv_into(buffer[filled:])
-                except BlockingIOError:
-                    _let_wait(connection, self._left - filled)
-                    if not _comes_soon(connection):
-                        break
-                else:
-                    filled += count
-                    self._broken = not count
-        except OSError:
-            self._broken = True
-        return filled
-
-    def _give(self, data: memoryview, take: Take) -> None:
-        self._wanted = take(data)
+        dry = False
+        while not dry and self._taken < until:
+            moved = part.receive(connection, until - self._taken, MORE_BODY_S)
+            if moved is None:
+                self._wanted = False
+                return
+            self._taken += moved.received
+            self._broken, dry = moved.ended, moved.dry or moved.ended
 
     # -- the connection's next request ------------------------------------------------------------------------------------
 
@@ -162,27 +138,3 @@ class IncomingBody:
                 return
             self._taken -= content.total_bytes - fed
         self._request.transport.resume_reading()
-
-
-def _let_wait(connection: socket.socket, left: int) -> None:
-    """Has the system wake nobody before there is something worth taking of the bytes that are left."""
-    buffer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(WORTH_BYTES, buffer // WORTH_SHARE, left))
-
-
-def _comes_soon(connection: socket.socket) -> bool:
-    """Whether a quick line brings more at once. So a thread takes a MiB at a time; without that wait it was 300 KiB, and the loop was
-    asked in between, at 0.1 ms of Python."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return bool(poll.poll(1000 * MORE_BODY_S))
-
-
-class _Buffers(threading.local):
-    """One for each thread, because making one costs as much as filling it."""
-
-    def __init__(self) -> None:
-        self.buffer = memoryview(bytearray(BUFFER_BYTES))
-
-
-_buffers = _Buffers()

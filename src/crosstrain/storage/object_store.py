@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import os
 import re
+import socket
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from crosstrain.domain.retention import Stored
 from crosstrain.domain.room import Room
 from crosstrain.errors import IntegrityError
 from crosstrain.partial_file import PartialFile, discard, look
+from crosstrain.pieces import Moved
 from crosstrain.storage.durable import require_space, room_of
 from crosstrain.storage.upload import Following, Unneeded, Upload, missing, settle, wrong
 
@@ -175,6 +177,11 @@ class Part(Protocol):
             IntegrityError: more bytes than the blob has; what was held is discarded.
             EnvironmentFault: the disk cannot hold them.
         """
+        ...
+
+    def receive(self, connection: socket.socket, count: int, wait_s: float) -> Moved | None:
+        """As `write`, of the next bytes that come on a connection (`pieces.receive_at`), at most `count`. What the disk refuses is
+        raised by the next call of this part."""
         ...
 
     def finish(self) -> int:

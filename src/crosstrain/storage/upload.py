@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ from crosstrain.domain.timeouts import VERIFY_WAIT_S
 from crosstrain.errors import IntegrityError, Refused
 from crosstrain.partial_file import PartialFile, PrefixHash
 from crosstrain.partial_note import Record
+from crosstrain.pieces import Moved
 
 
 class Following:
@@ -38,6 +41,9 @@ class Unneeded:
     def write(self, _data: bytes | memoryview) -> bool:
         return False
 
+    def receive(self, _connection: socket.socket, _count: int, _wait_s: float) -> Moved | None:
+        return None
+
     def finish(self) -> int:
         return self._total
 
@@ -55,6 +61,8 @@ class Upload:
     ) -> None:
         self._file, self._place, self._offset = file, place, offset
         self._following, self._over = following, over
+        self._refused = 0
+        """The disk's word, as an error number, about bytes that were taken off a connection."""
 
     def __enter__(self) -> Self:
         return self
@@ -63,17 +71,37 @@ class Upload:
         self._file.__exit__(*rest)
 
     def write(self, data: bytes | memoryview) -> bool:
-        stop = self._offset + len(data)
         with disk_faults(self._place):
-            if stop > self._file.total:
-                self._discard()
-                raise wrong(self._file.digest, f"{self._file.total:,} bytes", f"at least {stop:,}")
+            self._require_accepted()
+            self._require_room(len(data))
             record = self._file.write(self._offset, data)
-        self._offset = stop
+        self._offset += len(data)
         return record is not None
+
+    def receive(self, connection: socket.socket, count: int, wait_s: float) -> Moved | None:
+        with disk_faults(self._place):
+            self._require_accepted()
+            left = self._file.total - self._offset
+            if left <= 0:
+                self._require_room(count)
+            record, moved = self._file.receive(connection, self._offset, min(count, left), wait_s)
+        self._offset += moved.received
+        self._refused = moved.file_error
+        return None if record is None else moved
+
+    def _require_room(self, count: int) -> None:
+        """Raises IntegrityError: the blob has no place for so many bytes more."""
+        if (stop := self._offset + count) > self._file.total:
+            self._discard()
+            raise wrong(self._file.digest, f"{self._file.total:,} bytes", f"at least {stop:,}")
+
+    def _require_accepted(self) -> None:
+        if self._refused:
+            raise OSError(self._refused, os.strerror(self._refused))
 
     def finish(self) -> int:
         with disk_faults(self._place):
+            self._require_accepted()
             record = self._file.record
             if record is None or self._place.is_file():
                 with self._file.locked() as current:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 from crosstrain.disk import disk_faults, sync_directory
 from crosstrain.domain.byte_ranges import ByteRanges, Span
 from crosstrain.domain.ids import Digest
+from crosstrain.domain.timeouts import MORE_BODY_S
 from crosstrain.errors import EnvironmentFault, Refused
 from crosstrain.partial_file import PartialFile, PrefixHash, discard, look
+from crosstrain.pieces import Moved, receive_at
 from crosstrain.wire.answers import raise_for
 from crosstrain.wire.blobs import Progress
 from crosstrain.wire.client import refusal_of
@@ -162,6 +166,18 @@ class _Into:
         if record is not None:
             self.came = record.held
             self._moved(record.held, len(data))
+
+    def receive(self, connection: socket.socket, count: int) -> Moved:
+        with disk_faults(self._path, every=True):
+            record, moved = self._part.receive(connection, self._offset, count, MORE_BODY_S)
+            if moved.file_error:
+                raise OSError(moved.file_error, os.strerror(moved.file_error))
+        if record is None:  # as with `write`: whoever threw the file away is told at the end
+            return receive_at(connection, None, 0, count, MORE_BODY_S)
+        self._offset += moved.received
+        self.came = record.held
+        self._moved(record.held, moved.received)
+        return moved
 
     def _end_of(self, header: str) -> int:
         """The byte behind the last of a range, which may be shorter than what was asked for."""

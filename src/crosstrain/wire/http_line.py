@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import os
+import select
 import socket
 import ssl
 from collections.abc import Mapping
@@ -22,6 +24,7 @@ import httpx
 
 from crosstrain.domain import timeouts
 from crosstrain.errors import IntegrityError, UsageError
+from crosstrain.pieces import let_wait, wait_no_more
 from crosstrain.wire.addresses import USER_AGENT
 from crosstrain.wire.congestion import prefer_bbr
 from crosstrain.wire.line import Answer, Line, LineBrokenError, Sink, Slice
@@ -157,11 +160,18 @@ class HttpLine:
                 connection.sock.shutdown(socket.SHUT_WR)
 
     def _receive(self, connection: http.client.HTTPConnection, sink: Sink | None) -> Answer:
+        at = connection.sock  # which the connection forgets when the answer is its last one
+        if at is None:
+            raise http.client.NotConnected("closed from another thread")
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
         answer = Answer(response.status, response.reason, headers)
         if sink is not None and sink.begin(answer):
-            self._pour(response, sink)
+            left = self._pour_buffered(response, sink)
+            if isinstance(at, ssl.SSLSocket):
+                self._pour(response, left, sink)
+            else:
+                _move(at, left, sink)
             response.close()
         else:
             body = response.read(LARGEST_ANSWER)
@@ -174,8 +184,17 @@ class HttpLine:
             self.close()
         return answer
 
-    def _pour(self, response: http.client.HTTPResponse, sink: Sink) -> None:
-        left, filled = response.length or 0, 0
+    def _pour_buffered(self, response: http.client.HTTPResponse, sink: Sink) -> int:
+        """Gives the sink what came with the head and a bit more, and leaves nothing in the response's own buffer; bytes that are left
+        in the connection."""
+        left = response.length or 0
+        if left and (count := response.fp.readinto1(self._buffer[:left])):
+            sink.write(self._buffer[:count])
+            left -= count
+        return left
+
+    def _pour(self, response: http.client.HTTPResponse, left: int, sink: Sink) -> None:
+        filled = 0
         try:
             while left:
                 count = response.fp.readinto1(self._buffer[filled : filled + left])
@@ -188,6 +207,29 @@ class HttpLine:
         finally:
             if filled:
                 sink.write(self._buffer[:filled])
+
+
+def _move(at: socket.socket, left: int, sink: Sink) -> None:
+    """Has the sink take a body off a plain connection.
+
+    Raises:
+        OSError, IncompleteRead: the connection broke, or was silent for too long.
+    """
+    # Under a descriptor of its own: this one stays what it is when another thread closes the line.
+    with at.dup() as connection:
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        while left:
+            let_wait(connection, left)
+            if not poll.poll(1000 * timeouts.REQUEST_S):
+                raise TimeoutError("timed out")
+            moved = sink.receive(connection, left)
+            left -= moved.received
+            if moved.connection_error:
+                raise OSError(moved.connection_error, os.strerror(moved.connection_error))
+            if moved.ended and left:
+                raise http.client.IncompleteRead(b"", left)
+        wait_no_more(connection)
 
 
 def _send_slice(connection: socket.socket, file: BinaryIO, body: Slice) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from crosstrain.pieces import Moved
 
 
 class LineBrokenError(Exception):
@@ -49,6 +52,11 @@ class Sink(Protocol):
 
     def write(self, data: memoryview) -> None:
         """The next bytes. Those that came before a line breaks are written too."""
+        ...
+
+    def receive(self, connection: socket.socket, count: int) -> Moved:
+        """The next bytes as they come on a plain connection, at most `count` of them; those that came count, whatever came of them
+        else."""
         ...
 
 
