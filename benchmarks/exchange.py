@@ -11,6 +11,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Self
 
+from ballast import warm
 from exchange_site import Moments, SiteSpec, serve
 from processes import cpu_seconds, family, usage
 from runs import BLOCK_WINDOWS, Server, prepare
@@ -57,14 +58,23 @@ class ExchangeCoordinator(Server):
         self.start(["-m", "crosstrain", "-q", "coordinator", str(self.files.path)], self._log)
         return self
 
+    @property
+    def weights(self) -> Path:
+        """What sites download next."""
+        digest = self._newest()[0]
+        return self.files.coordinator_dir / OBJECTS / digest[:2] / digest
+
     def drop_old_blobs(self) -> None:
         """Removes what only past generations used, so that the disk holds one exchange and not all of them."""
-        with closing(sqlite3.connect(f"file:{self.files.coordinator_dir / DATABASE}?mode=ro", uri=True)) as database:
-            query = "SELECT weights, master, momentum FROM generations ORDER BY number DESC LIMIT 1"
-            kept = set(database.execute(query).fetchone())
+        kept = self._newest()
         for path in (self.files.coordinator_dir / OBJECTS).glob("[0-9a-f][0-9a-f]/*"):
             if path.name not in kept:
                 path.unlink()
+
+    def _newest(self) -> tuple[str, ...]:
+        with closing(sqlite3.connect(f"file:{self.files.coordinator_dir / DATABASE}?mode=ro", uri=True)) as database:
+            query = "SELECT weights, master, momentum FROM generations ORDER BY number DESC LIMIT 1"
+            return tuple(database.execute(query).fetchone())
 
 
 class SiteProcess:
@@ -137,6 +147,7 @@ class Exchanges:
         """What must be there before an exchange, and is not a part of it."""
         self._done += 1
         self._all("prepare", self._done)
+        warm([self._coordinator.weights])
 
     def clear(self) -> None:
         """Removes what an exchange made and the next one does not need."""

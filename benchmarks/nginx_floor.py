@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from ballast import warm
 from exchange import Cost, Exchanges
 from processes import cpu_seconds, family, usage
 from runs import Server
@@ -143,13 +144,14 @@ class Floor(Nginx):
         return self
 
     def prepare(self, streams: int) -> None:
-        """Cuts what the sites send."""
+        """Cuts what the sites send, and has all that is sent in the page cache."""
         for site in range(self._sites):
-            (self._directory / f"got-{site}").mkdir()
+            (self._directory / f"got-{site}").mkdir(exist_ok=True)
         for number, (begin, end) in enumerate(self._ranges(streams)):
             self._part(streams, number).parent.mkdir(exist_ok=True)
             if not self._part(streams, number).exists():
                 copy_durably(self._wire, self._part(streams, number), [(begin, end)])
+        warm([self._wire, *(self._part(streams, number) for number in range(streams))])
 
     def clear(self) -> None:
         """Removes what an exchange made."""

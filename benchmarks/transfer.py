@@ -49,6 +49,8 @@ from crosstrain.errors import EnvironmentFault
 SITES = 3
 MERGED_OVER_WIRE = (2, 2, 1)
 """Files of a merge, in sizes of the bf16 file: float32 weights, float32 momentum, and the next bf16 file."""
+WRITTEN_OVER_WIRE = 12
+"""What one exchange writes at both ends, in sizes of the bf16 file: three downloads, three uploads, a merge, and one to spare."""
 FLOWER_TIMEOUT_S = 3600.0
 FLOWER_SERVERS = ("superlink", "serverapp")
 
@@ -97,6 +99,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8], help="numbers of streams that are compared")
     parser.add_argument("--flower", type=int, default=1, help="in how many repetitions; each takes minutes")
     parser.add_argument("--directory", type=Path, help="on the disk to measure; by default the temporary directory")
+    parser.add_argument("--no-ballast", action="store_true", help="leave free memory as it is")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     exit_on_sigterm()
@@ -104,8 +107,11 @@ def main() -> None:
         ways = open_ways(stack, Path(directory), options.mib, options.streams)
         if options.flower:
             ways[FLOWER] = Way(nothing, lambda: exchange_of_flower(options.mib), nothing, options.flower)
-        costs, missing = interleave(ways, options.repetitions)
-    result = {"mib": options.mib, "repetitions": options.repetitions, **summary(costs), "not_measured": missing}
+        most = 0 if options.no_ballast else WRITTEN_OVER_WIRE * options.mib << 20
+        with closing(Ballast(most)) as ballast:
+            costs, missing = interleave(ways, options.repetitions, ballast)
+    result = {"mib": options.mib, "repetitions": options.repetitions, "ballast": not options.no_ballast}
+    result |= {**summary(costs), "not_measured": missing}
     print(json.dumps(result) if options.json else table(result))
 
 
@@ -160,34 +166,35 @@ def exchange_of_flower(mib: int) -> Cost:
     )
 
 
-def interleave(ways: dict[Variant, Way], repetitions: int) -> tuple[dict[Variant, list[Cost]], dict[str, str]]:
+def interleave(
+    ways: dict[Variant, Way], repetitions: int, ballast: Ballast
+) -> tuple[dict[Variant, list[Cost]], dict[str, str]]:
     """The exchanges in shuffled order, the disk at rest before each; and why some were left out."""
     order = random.Random(0)
     costs: dict[Variant, list[Cost]] = {variant: [] for variant in ways}
     missing: dict[str, str] = {}
-    with closing(Ballast()) as ballast:
-        for repetition in range(repetitions + 1):
-            for variant in order.sample(list(ways), len(ways)):
-                times = ways[variant].times
-                if times is not None and not 1 <= repetition <= times:
-                    continue
-                try:
-                    cost = measured(ways[variant], ballast)
-                except EnvironmentFault as fault:
-                    missing[str(variant)] = str(fault)
-                    continue
-                print(f"{variant}: {cost.transfer_s:.2f} s, whole {cost.exchange_s:.2f} s", file=sys.stderr)
-                if repetition:
-                    costs[variant].append(cost)
+    for repetition in range(repetitions + 1):
+        for variant in order.sample(list(ways), len(ways)):
+            times = ways[variant].times
+            if times is not None and not 1 <= repetition <= times:
+                continue
+            try:
+                cost = measured(ways[variant], ballast)
+            except EnvironmentFault as fault:
+                missing[str(variant)] = str(fault)
+                continue
+            print(f"{variant}: {cost.transfer_s:.2f} s, whole {cost.exchange_s:.2f} s", file=sys.stderr)
+            if repetition:
+                costs[variant].append(cost)
     return {variant: found for variant, found in costs.items() if found}, missing
 
 
 def measured(way: Way, ballast: Ballast) -> Cost:
-    """One exchange, with nothing left of it."""
-    way.prepare()
-    os.sync()
-    ballast.take()
+    """One exchange; what it made is cleared away."""
     try:
+        way.prepare()
+        os.sync()
+        ballast.take()
         with ballast.handed_out():
             return way.run()
     finally:

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 
 #include <errno.h>
-#include <poll.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -47,19 +46,8 @@ struct moved {
     int64_t file_error;
 };
 
-/* Has the system report a socket only when `least` bytes are there, or an eighth of its buffer. */
-static void let_wait(int connection, int64_t least)
-{
-    int held = 0;
-    socklen_t size = sizeof held;
-    if (getsockopt(connection, SOL_SOCKET, SO_RCVBUF, &held, &size))
-        return;
-    const int mark = (int)least_of(least, held / 8);
-    (void)setsockopt(connection, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark);
-}
-
-/* Receives until `count` bytes are there, or no more within `wait_ms`, or the other end is gone; how many. */
-static int64_t fill(int connection, char *buffer, int64_t count, int64_t left, int64_t least, int wait_ms, struct moved *moved)
+/* Receives what is there, until the buffer is full or the other end is gone; how many bytes. */
+static int64_t fill(int connection, char *buffer, int64_t count, struct moved *moved)
 {
     int64_t filled = 0;
     while (filled < count) {
@@ -68,34 +56,25 @@ static int64_t fill(int connection, char *buffer, int64_t count, int64_t left, i
             filled += came;
             continue;
         }
-        if (!came) {
-            moved->ended = 1;
-            break;
-        }
-        if (errno == EINTR)
+        if (came < 0 && errno == EINTR)
             continue;
-        if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        if (came == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
             moved->ended = 1;
-            moved->connection_error = errno;
-            break;
+            moved->connection_error = came ? errno : 0;
         }
-        struct pollfd readable = {connection, POLLIN, 0};
-        let_wait(connection, least_of(least, left - filled));
-        if (poll(&readable, 1, wait_ms) <= 0)
-            break;
+        break;
     }
     return filled;
 }
 
 /* Moves at most `count` bytes from a connection into a file from `offset` on, through a buffer of `piece` bytes; without a file
- * (handle -1) they are dropped. Ends when nothing comes for `wait_ms`, at the end of the connection, and when the file takes no more. */
-void crosstrain_receive(int connection, int handle, int64_t offset, int64_t count, char *buffer, int64_t piece, int64_t least,
-                        int wait_ms, struct moved *moved)
+ * (handle -1) they are dropped. Ends when there is nothing more, at the end of the connection, and when the file takes no more. */
+void crosstrain_receive(int connection, int handle, int64_t offset, int64_t count, char *buffer, int64_t piece, struct moved *moved)
 {
     while (moved->received < count && !moved->ended) {
         const int64_t left = count - moved->received;
         const int64_t wanted = least_of(left, to_boundary(offset + moved->received, piece));
-        const int64_t filled = fill(connection, buffer, wanted, left, least, wait_ms, moved);
+        const int64_t filled = fill(connection, buffer, wanted, moved);
         moved->received += filled;
         for (int64_t done = 0; handle >= 0 && done < filled;) {
             const int64_t wrote = crosstrain_write(handle, buffer + done, filled - done, offset + moved->written, piece);

@@ -1,4 +1,4 @@
-"""Moving bytes into a file in pieces that suit the page cache and the processor's.
+"""Moving bytes into a file in pieces that suit the page cache and the processor's caches.
 
 The page cache takes a large write into pages as large, and those are what a virtual machine gives back to its host when they are
 free. To get them again costs 2 s for a GiB, where the same GiB in pieces of 64 KiB is written in 0.3 s; a machine that gives
@@ -10,16 +10,21 @@ compiler everything is written at once.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import socket
 import threading
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
+from crosstrain.domain.timeouts import MORE_BODY_S
+
 PIECE_BYTES = 1 << 16
+LARGE_BYTES = 1 << 20
+"""Without a compiler: each system call lets go of the interpreter."""
 WORTH_BYTES = 1 << 17
 """Of a connection: worth waking for, if more are still to come."""
 WORTH_SHARE = 8
@@ -66,31 +71,21 @@ class Moved:
     file_error: int = 0
 
 
-def receive_at(connection: socket.socket, handle: int | None, offset: int, count: int, wait_s: float) -> Moved:
-    """Moves what comes on a connection into a file from `offset` on: 64 KiB at a time, which stay in the processor's cache between the
-    two copies.
+def receive_at(connection: socket.socket, handle: int | None, offset: int, count: int) -> Moved:
+    """Moves what has come on a connection into a file from `offset` on: 64 KiB at a time, which stay in the processor's cache between
+    the two copies. Waits for nothing.
 
     Args:
-        connection: over plain TCP; its low-water mark is changed (`let_wait`).
+        connection: over plain TCP, and without a timeout of its own, for which Python would wait.
         handle: of the file; None drops the bytes.
         count: most bytes to move.
-        wait_s: how long more is waited for when there is none.
     """
     library = _compiled()
     if library is None:
-        return _receive(connection, handle, offset, count, wait_s)
+        return _receive(connection, handle, offset, count)
     moved, file = _Moved(), -1 if handle is None else handle
-    library.crosstrain_receive(
-        connection.fileno(),
-        file,
-        offset,
-        count,
-        _pieces.address,
-        PIECE_BYTES,
-        WORTH_BYTES,
-        round(1000 * wait_s),
-        ctypes.byref(moved),
-    )
+    buffer = _buffers.address
+    library.crosstrain_receive(connection.fileno(), file, offset, count, buffer, PIECE_BYTES, ctypes.byref(moved))
     errors = (moved.connection_error, moved.file_error)
     return Moved(moved.received, moved.written, bool(moved.dry), bool(moved.ended), *errors)
 
@@ -106,31 +101,37 @@ def wait_no_more(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
-def _receive(connection: socket.socket, handle: int | None, offset: int, count: int, wait_s: float) -> Moved:
-    """As crosstrain_receive of pieces.c."""
+def comes_soon(connection: socket.socket, left: int) -> bool:
+    """Whether a quick line brings more at once of the bytes that are left: then its reader need not be woken for them."""
+    let_wait(connection, left)
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(1000 * MORE_BODY_S))
+
+
+def _receive(connection: socket.socket, handle: int | None, offset: int, count: int) -> Moved:
+    """As crosstrain_receive of pieces.c, with large writes."""
     received = written = 0
     while received < count:
         try:
-            filled = _fill(connection, _pieces.buffer[: count - received], wait_s)
+            filled = connection.recv_into(_buffers.large[: count - received], 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return Moved(received, written, dry=True)
         except OSError as broken:
-            return Moved(received, written, dry=True, ended=True, connection_error=broken.errno or 0)
+            error = broken.errno or errno.EIO
+            return Moved(received, written, dry=True, ended=True, connection_error=error)
         if not filled:
-            return Moved(received, written, dry=True, ended=filled is not None)
-        data, received = _pieces.buffer[:filled], received + filled
+            return Moved(received, written, dry=True, ended=True)
+        data, received = _buffers.large[:filled], received + filled
         while handle is not None and data:
             try:
                 count_written = os.pwrite(handle, data, offset + written)
             except OSError as full:
-                return Moved(received, written, file_error=full.errno or 0)
+                return Moved(received, written, file_error=full.errno or errno.EIO)
+            if not count_written:
+                return Moved(received, written, file_error=errno.EIO)
             written, data = written + count_written, data[count_written:]
     return Moved(received, written)
-
-
-def _fill(connection: socket.socket, buffer: memoryview, wait_s: float) -> int | None:
-    """Bytes that came, 0 at the end of the connection, None if there are none in time."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return connection.recv_into(buffer) if poll.poll(1000 * wait_s) else None
 
 
 class _Moved(ctypes.Structure):
@@ -141,15 +142,19 @@ class _Moved(ctypes.Structure):
     )
 
 
-class _Pieces(threading.local):
-    """A buffer for each thread, because making one costs as much as filling it."""
+class _Buffers(threading.local):
+    """For each thread, because making one costs as much as filling it."""
 
     def __init__(self) -> None:
-        self.buffer = memoryview(bytearray(PIECE_BYTES))
-        self.address = np.frombuffer(self.buffer, np.uint8).ctypes.data
+        self._piece = bytearray(PIECE_BYTES)
+        self.address = np.frombuffer(self._piece, np.uint8).ctypes.data
+
+    @cached_property
+    def large(self) -> memoryview:
+        return memoryview(bytearray(LARGE_BYTES))
 
 
-_pieces = _Pieces()
+_buffers = _Buffers()
 
 
 @cache
@@ -162,6 +167,6 @@ def _compiled() -> ctypes.CDLL | None:
     number, size, address = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
     write.argtypes = [number, address, size, size, size]
     write.restype = size
-    receive.argtypes = [number, number, size, size, address, size, size, number, address]
+    receive.argtypes = [number, number, size, size, address, size, address]
     receive.restype = None
     return library

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.connections import bringing, tcp_pair
+from tests.connections import bringing, rest_of, take, tcp_pair
 
 import crosstrain.pieces
 from crosstrain.pieces import PIECE_BYTES, Moved, let_wait, wait_no_more
@@ -116,7 +116,7 @@ def test_a_file_that_is_not_open_for_writing_is_refused(write_at: WriteAt, fast_
 def test_received_bytes_are_where_they_belong(receive_at: ReceiveAt, handle: int, length: int, offset: int) -> None:
     data = bytes(number % 251 for number in range(length))
     with bringing(data) as connection:
-        moved = receive_at(connection, handle, offset, length, PATIENCE_S)
+        moved = take(connection, length, lambda done: receive_at(connection, handle, offset + done, length - done))
     assert numbers(moved) == (length, length, 0, 0)
     assert not moved.ended
     assert os.pread(handle, length + 1, offset) == data
@@ -126,9 +126,8 @@ def test_received_bytes_are_where_they_belong(receive_at: ReceiveAt, handle: int
 @pytest.mark.parametrize("count", [1, 100, PIECE_BYTES, PIECE_BYTES + 1])
 def test_what_comes_behind_the_count_stays_in_the_connection(receive_at: ReceiveAt, handle: int, count: int) -> None:
     with bringing(b"x" * count + b"rest", ends=True) as connection:
-        moved = receive_at(connection, handle, 0, count, PATIENCE_S)
-        wait_no_more(connection)
-        assert connection.makefile("rb").read() == b"rest"
+        moved = take(connection, count, lambda done: receive_at(connection, handle, done, count - done))
+        assert rest_of(connection) == b"rest"
     assert numbers(moved) == (count, count, 0, 0)
     assert not moved.ended
     assert os.pread(handle, count + 1, 0) == b"x" * count
@@ -136,11 +135,11 @@ def test_what_comes_behind_the_count_stays_in_the_connection(receive_at: Receive
 
 def test_connection_with_nothing_is_dry_and_not_at_its_end(receive_at: ReceiveAt, handle: int) -> None:
     with tcp_pair() as (one, other):
-        moved = receive_at(other, handle, 0, 5000, 0.0)
+        moved = receive_at(other, handle, 0, 5000)
         assert (numbers(moved), moved.dry, moved.ended) == ((0, 0, 0, 0), True, False)
         one.sendall(b"x" * 1000)
         other.recv(1000, socket.MSG_PEEK | socket.MSG_WAITALL)
-        moved = receive_at(other, handle, 0, 5000, 0.0)
+        moved = receive_at(other, handle, 0, 5000)
         assert (numbers(moved), moved.dry, moved.ended) == ((1000, 1000, 0, 0), True, False)
     assert os.pread(handle, 5000, 0) == b"x" * 1000
 
@@ -148,7 +147,8 @@ def test_connection_with_nothing_is_dry_and_not_at_its_end(receive_at: ReceiveAt
 @pytest.mark.parametrize("length", [0, 1000, PIECE_BYTES, UNEVEN])
 def test_connection_that_is_closed_ends_with_what_came(receive_at: ReceiveAt, handle: int, length: int) -> None:
     with bringing(b"x" * length, ends=True) as connection:
-        moved = receive_at(connection, handle, 7, 2 * UNEVEN, PATIENCE_S)
+        whole = 2 * UNEVEN
+        moved = take(connection, whole, lambda done: receive_at(connection, handle, 7 + done, whole - done))
     assert numbers(moved) == (length, length, 0, 0)
     assert moved.ended
     assert os.pread(handle, 2 * UNEVEN, 7) == b"x" * length
@@ -160,7 +160,7 @@ def test_connection_that_is_reset_ends_with_its_error(receive_at: ReceiveAt, han
         other.recv(1000, socket.MSG_PEEK | socket.MSG_WAITALL)
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         one.close()
-        moved = receive_at(other, handle, 0, 5000, PATIENCE_S)
+        moved = take(other, 5000, lambda done: receive_at(other, handle, done, 5000 - done))
     assert (moved.ended, moved.connection_error, moved.file_error) == (True, errno.ECONNRESET, 0)
     assert moved.written == moved.received
     assert os.pread(handle, 5000, 0) == b"x" * moved.received
@@ -168,9 +168,8 @@ def test_connection_that_is_reset_ends_with_its_error(receive_at: ReceiveAt, han
 
 def test_bytes_without_a_file_are_dropped(receive_at: ReceiveAt) -> None:
     with bringing(b"x" * UNEVEN + b"rest", ends=True) as connection:
-        moved = receive_at(connection, None, 3, UNEVEN, PATIENCE_S)
-        wait_no_more(connection)
-        assert connection.makefile("rb").read() == b"rest"
+        moved = take(connection, UNEVEN, lambda done: receive_at(connection, None, 3 + done, UNEVEN - done))
+        assert rest_of(connection) == b"rest"
     assert numbers(moved) == (UNEVEN, 0, 0, 0)
 
 
@@ -181,7 +180,8 @@ def test_received_bytes_that_a_full_disk_refuses_are_told_from_those_it_has(
         room = os.fstatvfs(handle)
         os.posix_fallocate(ballast, 0, room.f_bavail * room.f_frsize - UNEVEN)
         with bringing(b"x" * (4 * UNEVEN)) as connection:
-            moved = receive_at(connection, handle, 0, 4 * UNEVEN, PATIENCE_S)
+            whole = 4 * UNEVEN
+            moved = take(connection, whole, lambda done: receive_at(connection, handle, done, whole - done))
         assert moved.file_error == errno.ENOSPC
         assert 0 < moved.written < moved.received < 4 * UNEVEN
         assert os.pread(handle, 4 * UNEVEN, 0) == b"x" * moved.written
@@ -192,7 +192,8 @@ def test_received_bytes_for_a_file_that_is_not_open_for_writing_are_refused(
 ) -> None:
     (fast_tmp / "file").write_bytes(b"as it was")
     with opened(fast_tmp / "file", os.O_RDONLY) as handle, bringing(b"x") as connection:
-        assert numbers(receive_at(connection, handle, 0, 1, PATIENCE_S)) == (1, 0, 0, errno.EBADF)
+        moved = take(connection, 1, lambda _: receive_at(connection, handle, 0, 1))
+        assert numbers(moved) == (1, 0, 0, errno.EBADF)
     assert (fast_tmp / "file").read_bytes() == b"as it was"
 
 
@@ -216,7 +217,7 @@ def test_socket_is_reported_with_its_first_byte_again(pieces: ModuleType, handle
         poll = select.poll()
         poll.register(other, select.POLLIN)
         let_wait(other, 1 << 30)
-        pieces.receive_at(other, handle, 0, 1 << 30, 0.0)
+        pieces.receive_at(other, handle, 0, 1 << 30)
         one.sendall(b"x")
         other.recv(1, socket.MSG_PEEK)
         assert poll.poll(0) == []

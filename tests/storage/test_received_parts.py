@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.connections import bringing
+from tests.connections import bringing, rest_of, take
 
 from crosstrain.domain.ids import Digest
 from crosstrain.errors import EnvironmentFault, IntegrityError
+from crosstrain.pieces import Moved
 from crosstrain.storage.object_store import LocalObjectStore, Part
 from crosstrain.storage.s3_bucket import S3Bucket
 from crosstrain.storage.s3_object_store import S3ObjectStore
@@ -34,10 +35,13 @@ def store(request: pytest.FixtureRequest, fast_tmp: Path) -> AnyStore:
 
 
 def receive_all(part: Part, connection: socket.socket, count: int) -> None:
-    while count:
-        moved = part.receive(connection, count, PATIENCE_S)
-        assert moved is not None and moved.received > 0 == moved.file_error
-        count -= moved.received
+    moved = take(connection, count, lambda done: wanted(part.receive(connection, count - done)))
+    assert (moved.received, moved.file_error) == (count, 0)
+
+
+def wanted(moved: Moved | None) -> Moved:
+    assert moved is not None
+    return moved
 
 
 @pytest.mark.parametrize("cut_at", [0, 1, 1 << 16, (1 << 20) + 3, len(DATA) - 1])
@@ -57,7 +61,7 @@ def test_more_than_the_blob_has_is_refused_and_discarded(store: AnyStore) -> Non
     with store.open_part(NAME, 0, len(DATA)) as part, bringing(DATA + b"!") as connection:
         receive_all(part, connection, len(DATA))
         with pytest.raises(IntegrityError, match=f"found at least {len(DATA) + 1:,}"):
-            part.receive(connection, 1, PATIENCE_S)
+            part.receive(connection, 1)
     assert store.held(NAME).length == 0
     assert not store.has(NAME)
 
@@ -67,7 +71,7 @@ def test_more_than_the_blob_has_is_refused_and_discarded(store: AnyStore) -> Non
 def test_part_that_begins_behind_the_blob_is_refused(store: AnyStore, behind: int, take: str) -> None:
     refused = pytest.raises(IntegrityError, match="found at least")
     with store.open_part(NAME, len(DATA) + behind, len(DATA)) as part, bringing(b"!") as connection, refused:
-        part.receive(connection, 1, PATIENCE_S) if take == "receive" else part.write(b"!")
+        part.receive(connection, 1) if take == "receive" else part.write(b"!")
     assert store.held(NAME).length == 0
 
 
@@ -85,9 +89,9 @@ def test_nothing_is_received_of_a_blob_that_is_there(store: AnyStore) -> None:
         if not store.has(NAME):
             store.complete(NAME, len(DATA))
         with store.open_part(NAME, 0, len(DATA)) as unneeded, bringing(b"x" * 1000, ends=True) as connection:
-            assert late.receive(connection, 1000, PATIENCE_S) is None
-            assert unneeded.receive(connection, 1000, PATIENCE_S) is None
-            assert connection.makefile("rb").read() == b"x" * 1000
+            assert late.receive(connection, 1000) is None
+            assert unneeded.receive(connection, 1000) is None
+            assert rest_of(connection) == b"x" * 1000
             assert unneeded.finish() == late.finish() == len(DATA)
     store.verify(NAME)
 
@@ -95,9 +99,7 @@ def test_nothing_is_received_of_a_blob_that_is_there(store: AnyStore) -> None:
 Call = Callable[[Part, socket.socket], object]
 
 
-@pytest.mark.parametrize(
-    "call", [lambda part, connection: part.receive(connection, 1, PATIENCE_S), lambda part, _: part.finish()]
-)
+@pytest.mark.parametrize("call", [lambda part, connection: part.receive(connection, 1), lambda part, _: part.finish()])
 def test_what_a_full_disk_refuses_is_said_by_the_next_call(small_disk: Path, call: Call) -> None:
     store = LocalObjectStore(small_disk / "objects")
     with store.open_part(NAME, 0, len(DATA)) as part, bringing(DATA) as connection:
@@ -105,17 +107,14 @@ def test_what_a_full_disk_refuses_is_said_by_the_next_call(small_disk: Path, cal
         ballast = small_disk / "ballast"
         with ballast.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(small_disk).free - (1 << 18))
-        taken = 1000
-        while moved := part.receive(connection, len(DATA) - taken, PATIENCE_S):
-            taken += moved.received
-            if moved.file_error:
-                break
-        assert moved is not None and moved.written < moved.received
+        left = len(DATA) - 1000
+        moved = take(connection, left, lambda done: wanted(part.receive(connection, left - done)))
+        assert moved.file_error and moved.written < moved.received
         with pytest.raises(EnvironmentFault, match="the disk is full"):
             call(part, connection)
     ballast.unlink()
     held = store.held(NAME)
-    assert 1000 < held.length < taken < len(DATA)
+    assert 1000 < held.length < 1000 + moved.received < len(DATA)
     for start, stop in held.missing(0, len(DATA)):
         store.receive(NAME, start, [DATA[start:stop]], len(DATA))
     assert store.path(NAME).read_bytes() == DATA

@@ -122,7 +122,7 @@ class Kept:
 
     def receive(self, connection: socket.socket, count: int) -> Moved:
         with self._path.open("r+b") as file:
-            moved = receive_at(connection, file.fileno(), self._offset, count, 0.001)
+            moved = receive_at(connection, file.fileno(), self._offset, count)
         self._offset += moved.received
         return moved
 

@@ -15,13 +15,12 @@ from aiohttp import web
 from starlette.requests import ClientDisconnect
 
 from crosstrain.coordinator.blobs import OnThread
-from crosstrain.domain.timeouts import MORE_BODY_S
-from crosstrain.pieces import let_wait, wait_no_more
+from crosstrain.pieces import comes_soon, let_wait, wait_no_more
 from crosstrain.storage.object_store import Part
 
 LEAST_BYTES = 1 << 20
 """Bodies below it are with aiohttp by the time that anybody asks for them."""
-TURN_BYTES = 16 << 20
+TURN_BYTES = 4 << 20
 """Taken at a time; then it is the turn of who waits for a thread."""
 _ZEROS = bytes(1 << 17)
 
@@ -113,14 +112,15 @@ class IncomingBody:
     def _take_in(self, connection: socket.socket, part: Part) -> None:
         """Takes what is there, at most a turn of it."""
         until = self._taken + min(self._left, TURN_BYTES)
-        dry = False
-        while not dry and self._taken < until:
-            moved = part.receive(connection, until - self._taken, MORE_BODY_S)
+        while self._taken < until:
+            moved = part.receive(connection, until - self._taken)
             if moved is None:
                 self._wanted = False
                 return
             self._taken += moved.received
-            self._broken, dry = moved.ended, moved.dry or moved.ended
+            self._broken = moved.ended
+            if moved.ended or (moved.dry and not comes_soon(connection, self._left)):
+                return
 
     # -- the connection's next request ------------------------------------------------------------------------------------
 

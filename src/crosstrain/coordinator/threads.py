@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -25,7 +26,9 @@ class Threads:
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            await asyncio.wait({work})  # it uses files that its caller closes next
+            while not work.done():  # it uses files that its caller closes next
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({work})
             raise
 
 

@@ -1,5 +1,5 @@
-"""A line over HTTP/1.1 by `http.client`: half the processor seconds per byte of httpx, because bodies are received into one
-buffer and sent by sendfile(2) (docs/measurements.md).
+"""A line over HTTP/1.1 by `http.client`: half the processor seconds per byte of httpx, because bodies go from the
+socket to the file by C (pieces.py) and are sent by sendfile(2) (docs/measurements.md).
 
 Proxies and trust are taken from the environment as httpx takes them: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`,
 `SSL_CERT_FILE`, `SSL_CERT_DIR`.
@@ -30,6 +30,7 @@ from crosstrain.wire.congestion import prefer_bbr
 from crosstrain.wire.line import Answer, Line, LineBrokenError, Sink, Slice
 
 BUFFER_BYTES = 1 << 19
+"""For bodies over TLS, and for what comes with an answer's head."""
 SEND_BYTES = 4 << 20
 LOST_BEFORE_CLOSING = 2
 """Connections in a row that gave one answer and not another: the way closes each after its answer and does not say so, as
@@ -160,18 +161,18 @@ class HttpLine:
                 connection.sock.shutdown(socket.SHUT_WR)
 
     def _receive(self, connection: http.client.HTTPConnection, sink: Sink | None) -> Answer:
-        at = connection.sock  # which the connection forgets when the answer is its last one
-        if at is None:
+        link = connection.sock  # which the connection forgets when the answer is its last one
+        if link is None:
             raise http.client.NotConnected("closed from another thread")
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
         answer = Answer(response.status, response.reason, headers)
         if sink is not None and sink.begin(answer):
             left = self._pour_buffered(response, sink)
-            if isinstance(at, ssl.SSLSocket):
+            if isinstance(link, ssl.SSLSocket):
                 self._pour(response, left, sink)
             else:
-                _move(at, left, sink)
+                _move(link, left, sink)
             response.close()
         else:
             body = response.read(LARGEST_ANSWER)
@@ -209,21 +210,23 @@ class HttpLine:
                 sink.write(self._buffer[:filled])
 
 
-def _move(at: socket.socket, left: int, sink: Sink) -> None:
+def _move(link: socket.socket, left: int, sink: Sink) -> None:
     """Has the sink take a body off a plain connection.
 
     Raises:
         OSError, IncompleteRead: the connection broke, or was silent for too long.
     """
     # Under a descriptor of its own: this one stays what it is when another thread closes the line.
-    with at.dup() as connection:
+    with link.dup() as connection:
+        connection.setblocking(False)  # as it is below Python, where the line's patience is
         poll = select.poll()
         poll.register(connection, select.POLLIN)
         while left:
             let_wait(connection, left)
-            if not poll.poll(1000 * timeouts.REQUEST_S):
-                raise TimeoutError("timed out")
+            worth_taking = poll.poll(1000 * timeouts.REQUEST_S)
             moved = sink.receive(connection, left)
+            if not (worth_taking or moved.received):
+                raise TimeoutError("timed out")
             left -= moved.received
             if moved.connection_error:
                 raise OSError(moved.connection_error, os.strerror(moved.connection_error))

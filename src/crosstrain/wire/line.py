@@ -55,7 +55,7 @@ class Sink(Protocol):
         ...
 
     def receive(self, connection: socket.socket, count: int) -> Moved:
-        """The next bytes as they come on a plain connection, at most `count` of them; those that came count, whatever came of them
+        """The next bytes that have come on a plain connection, at most `count` of them; those that came count, whatever came of them
         else."""
         ...
 
