@@ -8,7 +8,7 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.http_serving import Request
 from tests.wire.bench import Bench
 
 from crosstrain.clock import SystemClock, pause
+from crosstrain.domain import timeouts
 from crosstrain.partial_file import look
 from crosstrain.pieces import WORTH_BYTES, Moved, receive_at
 from crosstrain.wire.http_line import HttpLine, HttpLines
@@ -128,7 +129,7 @@ class Kept:
 
 
 @contextmanager
-def answering(*answers: list[bytes]) -> Iterator[str]:
+def answering(*answers: Iterable[bytes]) -> Iterator[str]:
     """A server of one connection that sends each answer in pieces, and then waits for the connection's end; its address."""
     listener = listen("127.0.0.1", 0)
 
@@ -180,6 +181,27 @@ def test_body_is_whole_however_much_of_it_comes_with_the_head_and_the_connection
             assert (fast_tmp / name).read_bytes() == body
             if name == "one":
                 assert line.request("GET", "y", {}, None, None).body == b"{}"
+
+
+def test_line_that_brings_little_is_waited_for_with_every_byte(fast_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than is worth waking for comes in each wait, and counts."""
+    blob, with_head, slow = fast_tmp / "blob", 20_000, 3
+
+    class Impatient(Kept):
+        def begin(self, answer: Answer) -> bool:
+            monkeypatch.setattr(timeouts, "REQUEST_S", 0.2)
+            return super().begin(answer)
+
+    def slowly() -> Iterator[bytes]:
+        yield head(len(DATA)) + DATA[:with_head]
+        for sent in range(with_head, with_head + slow):
+            yield DATA[sent : sent + 1]
+            await_that(lambda sent=sent: blob.is_file() and blob.stat().st_size > sent)
+
+    broken = pytest.raises(LineBrokenError, match="timed out")
+    with answering(slowly()) as url, opened(url) as line, broken:
+        line.request("GET", "x", {}, None, Impatient(blob))
+    assert blob.read_bytes() == DATA[: with_head + slow]
 
 
 @pytest.mark.parametrize("length", [0, 10, 20_000])
