@@ -86,8 +86,10 @@ class PartialFile:
                 newest = self._noted(record, held)
             return newest
 
-    def receive(self, connection: socket.socket, offset: int, count: int) -> tuple[Record | None, Moved]:
-        """As `write`, of what has come on a connection (`receive_at`): at most what is noted at a time, and only as far as all of
+    def receive(
+        self, connection: socket.socket, offset: int, count: int, wait_s: float = 0.0
+    ) -> tuple[Record | None, Moved]:
+        """As `write`, of what comes on a connection (`receive_at`): at most what is noted at a time, and only as far as all of
         it is there already or none. Without a record nothing is taken."""
         count = min(count, noted_bytes(self.total))
         with self.locked() as record:
@@ -95,8 +97,8 @@ class PartialFile:
                 return None, Moved()
             first, last = next(record.held.missing(offset, offset + count), (offset + count, 0))
             if first > offset:
-                return record, receive_at(connection, None, offset, first - offset)
-            moved = receive_at(connection, self._handle, offset, last - offset)
+                return record, receive_at(connection, None, offset, first - offset, wait_s)
+            moved = receive_at(connection, self._handle, offset, last - offset, wait_s)
             try:
                 return self._noted(record, record.held.add(offset, offset + moved.written)), moved
             except OSError as error:  # the bytes are off the connection all the same, and its reader counts them

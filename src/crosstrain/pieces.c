@@ -3,9 +3,11 @@
 #define _GNU_SOURCE
 
 #include <errno.h>
+#include <poll.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 static int64_t least_of(int64_t one, int64_t other)
@@ -46,8 +48,26 @@ struct moved {
     int64_t file_error;
 };
 
-/* Receives what is there, until the buffer is full or the other end is gone; how many bytes. */
-static int64_t fill(int connection, char *buffer, int64_t count, struct moved *moved)
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* Whether there is something, which is waited for; what that takes goes off the patience. */
+static int comes(int connection, int64_t *patience_ns)
+{
+    const int64_t begun = now_ns();
+    const struct timespec most = {*patience_ns / 1000000000, *patience_ns % 1000000000};
+    struct pollfd readable = {connection, POLLIN, 0};
+    const int found = *patience_ns > 0 && ppoll(&readable, 1, &most, NULL) > 0;
+    *patience_ns -= now_ns() - begun;
+    return found;
+}
+
+/* Receives until the buffer is full, or there is no more and no patience, or the other end is gone; how many bytes. */
+static int64_t fill(int connection, char *buffer, int64_t count, int64_t *patience_ns, struct moved *moved)
 {
     int64_t filled = 0;
     while (filled < count) {
@@ -61,20 +81,24 @@ static int64_t fill(int connection, char *buffer, int64_t count, struct moved *m
         if (came == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
             moved->ended = 1;
             moved->connection_error = came ? errno : 0;
+            break;
         }
-        break;
+        if (!comes(connection, patience_ns))
+            break;
     }
     return filled;
 }
 
 /* Moves at most `count` bytes from a connection into a file from `offset` on, through a buffer of `piece` bytes; without a file
- * (handle -1) they are dropped. Ends when there is nothing more, at the end of the connection, and when the file takes no more. */
-void crosstrain_receive(int connection, int handle, int64_t offset, int64_t count, char *buffer, int64_t piece, struct moved *moved)
+ * (handle -1) they are dropped. Ends when there is nothing more and all patience is spent, at the end of the connection, and when the
+ * file takes no more. */
+void crosstrain_receive(int connection, int handle, int64_t offset, int64_t count, char *buffer, int64_t piece, int64_t patience_ns,
+                        struct moved *moved)
 {
     while (moved->received < count && !moved->ended) {
         const int64_t left = count - moved->received;
         const int64_t wanted = least_of(left, to_boundary(offset + moved->received, piece));
-        const int64_t filled = fill(connection, buffer, wanted, moved);
+        const int64_t filled = fill(connection, buffer, wanted, &patience_ns, moved);
         moved->received += filled;
         for (int64_t done = 0; handle >= 0 && done < filled;) {
             const int64_t wrote = crosstrain_write(handle, buffer + done, filled - done, offset + moved->written, piece);

@@ -20,8 +20,6 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from crosstrain.domain.timeouts import MORE_BODY_S
-
 PIECE_BYTES = 1 << 16
 LARGE_BYTES = 1 << 20
 """Without a compiler: each system call lets go of the interpreter."""
@@ -71,21 +69,24 @@ class Moved:
     file_error: int = 0
 
 
-def receive_at(connection: socket.socket, handle: int | None, offset: int, count: int) -> Moved:
-    """Moves what has come on a connection into a file from `offset` on: 64 KiB at a time, which stay in the processor's cache between
-    the two copies. Waits for nothing.
+def receive_at(connection: socket.socket, handle: int | None, offset: int, count: int, wait_s: float = 0.0) -> Moved:
+    """Moves what comes on a connection into a file from `offset` on: 64 KiB at a time, which stay in the processor's cache between
+    the two copies.
 
     Args:
         connection: over plain TCP, and without a timeout of its own, for which Python would wait.
         handle: of the file; None drops the bytes.
         count: most bytes to move.
+        wait_s: how long more is waited for in all, where a quick line brings it at once; for as much as `let_wait` said.
     """
     library = _compiled()
     if library is None:
-        return _receive(connection, handle, offset, count)
+        return _receive(connection, handle, offset, count, wait_s)
     moved, file = _Moved(), -1 if handle is None else handle
-    buffer = _buffers.address
-    library.crosstrain_receive(connection.fileno(), file, offset, count, buffer, PIECE_BYTES, ctypes.byref(moved))
+    buffer, patience_ns = _buffers.address, round(1e9 * wait_s)
+    library.crosstrain_receive(
+        connection.fileno(), file, offset, count, buffer, PIECE_BYTES, patience_ns, ctypes.byref(moved)
+    )
     errors = (moved.connection_error, moved.file_error)
     return Moved(moved.received, moved.written, bool(moved.dry), bool(moved.ended), *errors)
 
@@ -101,21 +102,18 @@ def wait_no_more(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
-def comes_soon(connection: socket.socket, left: int) -> bool:
-    """Whether a quick line brings more at once of the bytes that are left: then its reader need not be woken for them."""
-    let_wait(connection, left)
+def _receive(connection: socket.socket, handle: int | None, offset: int, count: int, wait_s: float) -> Moved:
+    """As crosstrain_receive of pieces.c, with large writes, and one wait at most."""
+    received = written = 0
     poll = select.poll()
     poll.register(connection, select.POLLIN)
-    return bool(poll.poll(1000 * MORE_BODY_S))
-
-
-def _receive(connection: socket.socket, handle: int | None, offset: int, count: int) -> Moved:
-    """As crosstrain_receive of pieces.c, with large writes."""
-    received = written = 0
     while received < count:
         try:
             filled = connection.recv_into(_buffers.large[: count - received], 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
+            if wait_s and poll.poll(1000 * wait_s):
+                wait_s = 0.0
+                continue
             return Moved(received, written, dry=True)
         except OSError as broken:
             error = broken.errno or errno.EIO
@@ -167,6 +165,6 @@ def _compiled() -> ctypes.CDLL | None:
     number, size, address = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
     write.argtypes = [number, address, size, size, size]
     write.restype = size
-    receive.argtypes = [number, number, size, size, address, size, address]
+    receive.argtypes = [number, number, size, size, address, size, size, address]
     receive.restype = None
     return library

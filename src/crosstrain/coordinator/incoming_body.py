@@ -15,12 +15,13 @@ from aiohttp import web
 from starlette.requests import ClientDisconnect
 
 from crosstrain.coordinator.blobs import OnThread
-from crosstrain.pieces import comes_soon, let_wait, wait_no_more
+from crosstrain.domain.timeouts import MORE_BODY_S
+from crosstrain.pieces import let_wait, wait_no_more
 from crosstrain.storage.object_store import Part
 
 LEAST_BYTES = 1 << 20
 """Bodies below it are with aiohttp by the time that anybody asks for them."""
-TURN_BYTES = 4 << 20
+TURN_BYTES = 16 << 20
 """Taken at a time; then it is the turn of who waits for a thread."""
 _ZEROS = bytes(1 << 17)
 
@@ -113,13 +114,14 @@ class IncomingBody:
         """Takes what is there, at most a turn of it."""
         until = self._taken + min(self._left, TURN_BYTES)
         while self._taken < until:
-            moved = part.receive(connection, until - self._taken)
+            let_wait(connection, self._left)
+            moved = part.receive(connection, until - self._taken, MORE_BODY_S)
             if moved is None:
                 self._wanted = False
                 return
             self._taken += moved.received
             self._broken = moved.ended
-            if moved.ended or (moved.dry and not comes_soon(connection, self._left)):
+            if moved.ended or moved.dry:
                 return
 
     # -- the connection's next request ------------------------------------------------------------------------------------

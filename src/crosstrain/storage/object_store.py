@@ -179,8 +179,8 @@ class Part(Protocol):
         """
         ...
 
-    def receive(self, connection: socket.socket, count: int) -> Moved | None:
-        """As `write`, of the next bytes that have come on a connection (`pieces.receive_at`), at most `count`. What the disk refuses is
+    def receive(self, connection: socket.socket, count: int, wait_s: float = 0.0) -> Moved | None:
+        """As `write`, of the next bytes that come on a connection (`pieces.receive_at`), at most `count`. What the disk refuses is
         raised by the next call of this part."""
         ...
 

@@ -41,7 +41,7 @@ class Unneeded:
     def write(self, _data: bytes | memoryview) -> bool:
         return False
 
-    def receive(self, _connection: socket.socket, _count: int) -> Moved | None:
+    def receive(self, _connection: socket.socket, _count: int, _wait_s: float = 0.0) -> Moved | None:
         return None
 
     def finish(self) -> int:
@@ -78,13 +78,13 @@ class Upload:
         self._offset += len(data)
         return record is not None
 
-    def receive(self, connection: socket.socket, count: int) -> Moved | None:
+    def receive(self, connection: socket.socket, count: int, wait_s: float = 0.0) -> Moved | None:
         with disk_faults(self._place):
             self._require_accepted()
             left = self._file.total - self._offset
             if left <= 0:
                 self._require_room(count)
-            record, moved = self._file.receive(connection, self._offset, min(count, left))
+            record, moved = self._file.receive(connection, self._offset, min(count, left), wait_s)
         self._offset += moved.received
         self._refused = moved.file_error
         return None if record is None else moved

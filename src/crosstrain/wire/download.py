@@ -12,6 +12,7 @@ from pathlib import Path
 from crosstrain.disk import disk_faults, sync_directory
 from crosstrain.domain.byte_ranges import ByteRanges, Span
 from crosstrain.domain.ids import Digest
+from crosstrain.domain.timeouts import MORE_BODY_S
 from crosstrain.errors import EnvironmentFault, Refused
 from crosstrain.partial_file import PartialFile, PrefixHash, discard, look
 from crosstrain.pieces import Moved, receive_at
@@ -168,7 +169,7 @@ class _Into:
 
     def receive(self, connection: socket.socket, count: int) -> Moved:
         with disk_faults(self._path, every=True):
-            record, moved = self._part.receive(connection, self._offset, count)
+            record, moved = self._part.receive(connection, self._offset, count, MORE_BODY_S)
             if moved.file_error:
                 raise OSError(moved.file_error, os.strerror(moved.file_error))
         if record is None:  # as with `write`: whoever threw the file away is told at the end
