@@ -50,7 +50,7 @@ chaos: $(STAMP)
 	$(BIN)/crosstrain chaos
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restart 0 $(if $(TESTS),$(TESTS),$(COVERAGE))
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --max-worker-restart 0 $(if $(TESTS),$(TESTS),$(COVERAGE))
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,18 +38,29 @@ _FIRST = ("slurm", "system", "simulation", "relay", "collector", "site")
 """The long ones, so that no worker is left alone with one at the end."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests first, and the tests of a file in one worker."""
-    tests = Path(__file__).parent
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first."""
     place = {name: number for number, name in enumerate(_FIRST)}
-    items.sort(key=lambda item: place.get(item.path.relative_to(tests).parts[0], len(_FIRST)))
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        directory = item.path.relative_to(tests).parts[0]
-        if directory in _ALONE:
-            continue
-        item.add_marker(pytest.mark.xdist_group(directory if directory in _TOGETHER else str(item.path)))
+    items.sort(key=lambda item: place.get(_directory(item.nodeid), len(_FIRST)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file in one worker. xdist's own groups are names that it appends to a test's, which pytest 9.2 does not let it."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            directory = _directory(nodeid)
+            if directory in _ALONE:
+                return nodeid
+            return directory if directory in _TOGETHER else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
+
+
+def _directory(nodeid: str) -> str:
+    return nodeid.split("/")[1]
 
 
 @pytest.fixture
