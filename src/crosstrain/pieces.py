@@ -45,7 +45,7 @@ def write_at(handle: int, data: bytes | memoryview, offset: int) -> int:
     address = np.frombuffer(data, np.uint8).ctypes.data
     count = int(library.crosstrain_write(handle, address, len(data), offset, PIECE_BYTES))
     if count < 0:
-        raise OSError(-count, os.strerror(-count))
+        raise system_error(-count)
     return count
 
 
@@ -89,6 +89,11 @@ def receive_at(connection: socket.socket, handle: int | None, offset: int, count
     )
     errors = (moved.connection_error, moved.file_error)
     return Moved(moved.received, moved.written, bool(moved.dry), bool(moved.ended), *errors)
+
+
+def system_error(number: int) -> OSError:
+    """The exception of an error number, of the class that Python has for it."""
+    return OSError(number, os.strerror(number))
 
 
 def let_wait(connection: socket.socket, left: int) -> None:

@@ -18,8 +18,8 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.fakes import World, build_world, sha256
 from tests.http_serving import serving
+from tests.waiting import until
 
-from crosstrain.clock import SystemClock, pause
 from crosstrain.coordinator.http_server import HttpServer
 from crosstrain.coordinator.incoming_body import LEAST_BYTES
 from crosstrain.domain.byte_ranges import ByteRanges
@@ -69,14 +69,6 @@ def head(begin: int, stop: int, total: int = len(DATA)) -> bytes:
     ).encode()
 
 
-def await_that(condition: Callable[[], bool]) -> None:
-    clock = SystemClock()
-    deadline = clock.perf() + PATIENCE_S
-    while not condition():
-        assert clock.perf() < deadline
-        pause(0.01)
-
-
 @contextmanager
 def connected(address: tuple[str, int]) -> Iterator[tuple[socket.socket, Callable[[], int]]]:
     """A socket, and what reads the status of the next answer on it."""
@@ -116,16 +108,16 @@ def test_body_in_pieces_with_pauses_is_kept_as_it_comes_and_to_its_last_byte(
         for size in (2 * WORTH_BYTES, 1, LEAST_BYTES, 5, 3 * LEAST_BYTES):
             connection.sendall(DATA[sent : sent + size])
             sent += size
-            await_that(lambda sent=sent: world.objects.held(DIGEST).prefix > sent - WORTH_BYTES)
+            until(lambda sent=sent: world.objects.held(DIGEST).prefix > sent - WORTH_BYTES)
         connection.sendall(DATA[sent : sent + 5])
-    await_that(lambda: world.objects.held(DIGEST).prefix == sent + 5)
+    until(lambda: world.objects.held(DIGEST).prefix == sent + 5)
     assert world.objects.held(DIGEST) == ByteRanges(((0, sent + 5),))
 
 
 def test_connection_that_is_reset_leaves_what_it_brought(address: tuple[str, int], world: World) -> None:
     with connected(address) as (connection, _):
         connection.sendall(head(0, len(DATA)) + DATA[: 2 * LEAST_BYTES])
-        await_that(lambda: world.objects.held(DIGEST).length > 0)
+        until(lambda: world.objects.held(DIGEST).length > 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     with connected(address) as (connection, status):
         connection.sendall(head(LEAST_BYTES, len(DATA)) + DATA[LEAST_BYTES:])
@@ -156,7 +148,7 @@ def test_disk_that_fills_up_in_the_middle_is_said_and_the_upload_goes_on(small_d
     world = build_world(small_disk)
     with serving(world.app) as url, connected(address_of(url)) as (connection, status):
         connection.sendall(head(0, len(DATA)) + DATA[:LEAST_BYTES])
-        await_that(lambda: world.objects.held(DIGEST).prefix > LEAST_BYTES - WORTH_BYTES)  # and writes no more
+        until(lambda: world.objects.held(DIGEST).prefix > LEAST_BYTES - WORTH_BYTES)  # and writes no more
         ballast = world.directory / "ballast"
         with ballast.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(world.directory).free)
@@ -181,7 +173,7 @@ def test_server_that_is_stopped_waits_for_the_part_that_comes_in(world: World) -
         idle.sendall(b"GET /v1/status HTTP/1.1\r\nhost: c\r\n\r\n")
         assert idle_status() == 200
         connection.sendall(head(0, 2 * LEAST_BYTES) + DATA[:LEAST_BYTES])
-        await_that(lambda: world.objects.held(DIGEST).length > 0)
+        until(lambda: world.objects.held(DIGEST).length > 0)
         server.stop()
         assert idle.recv(1) == b""  # it stops now
         connection.sendall(DATA[LEAST_BYTES : 2 * LEAST_BYTES])

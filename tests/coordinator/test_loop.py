@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.fakes import FailingDatabase, ManualClock, World, build_world, sqlite_file
+from tests.waiting import until
 
-from crosstrain.clock import SystemClock, pause
 from crosstrain.coordinator import publisher
 from crosstrain.domain.ids import Digest, Generation
 from crosstrain.errors import EnvironmentFault, IntegrityError, Superseded
@@ -33,13 +33,6 @@ def running(world: World) -> Iterator[threading.Thread]:
     world.loop.stop()
     thread.join(10)
     assert not thread.is_alive()
-
-
-def until(condition: Callable[[], bool], patience_s: float = 20.0) -> None:
-    end = SystemClock().perf() + patience_s
-    while not condition():
-        assert SystemClock().perf() < end
-        pause(0.01)
 
 
 def test_loop_closes_a_round_as_soon_as_it_may(world: World, running: threading.Thread) -> None:

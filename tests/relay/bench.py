@@ -185,15 +185,6 @@ def running(call: Callable[[], Any]) -> Iterator[Outcome]:
         assert not thread.is_alive()
 
 
-def await_that(condition: Callable[[], bool]) -> None:
-    """Until another thread has done something."""
-    clock = SystemClock()
-    deadline = clock.perf() + PATIENCE_S
-    while not condition():
-        assert clock.perf() < deadline
-        pause(0.005)
-
-
 def drive(bench: Bench, until: Callable[[], bool], relay: Relay | None = None) -> Relay:
     """Steps a relay until something holds."""
     relay = relay or bench.relay()

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from tests.fakes import ManualClock
-from tests.relay.bench import DATA, DIGEST, PATIENCE_S, Bench, await_that, drive, running, say, settled
+from tests.relay.bench import DATA, DIGEST, PATIENCE_S, Bench, drive, running, say, settled
+from tests.waiting import until
 
 from crosstrain.domain import timeouts
 from crosstrain.domain.ids import Digest
@@ -69,7 +70,7 @@ def test_weights_that_show_later_than_the_answer_are_waited_for(bench: Bench) ->
 @pytest.mark.usefixtures("never_late")
 def test_a_delta_that_somebody_removed_from_the_mailbox_is_put_there_again(bench: Bench) -> None:
     with running(bench.move("up")) as outcome:
-        await_that(letter_there(bench, "upload"))
+        until(letter_there(bench, "upload"))
         (bench.mailbox.outgoing / DIGEST).unlink()
         drive(bench, settled(outcome))
     assert outcome.error is None
@@ -80,7 +81,7 @@ def test_a_delta_that_somebody_removed_from_the_mailbox_is_put_there_again(bench
 def test_weights_that_never_show_are_an_error_that_says_so(bench: Bench) -> None:
     with running(bench.move("down")) as outcome:
         for number in (1, 2):
-            await_that(letter_number(bench, number))
+            until(letter_number(bench, number))
             bench.mailbox.box("north-blobs").put_answer(Answer(number=number, content=Moved()), "relay")
     assert isinstance(outcome.error, IntegrityError)
     assert "does not show in the mailbox on this node, also after it was fetched again" in outcome.error.message

@@ -7,13 +7,14 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.demo.rehearsal import processes_of
 from tests.proxies import metered_line
 from tests.system.runs import PATIENCE_S, Run, check_the_record, crosstrain, ended, write_run
+from tests.waiting import until
 
 from crosstrain.batch.command import Child, spawn
 from crosstrain.clock import SystemClock, pause
@@ -23,15 +24,6 @@ from crosstrain.wire.way import Way
 pytestmark = pytest.mark.system
 
 LEASE = "heartbeat_s = 0.5\nttl_floor_s = 10.0\njoin_patience_s = 5.0"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Polls until something holds."""
-    clock = SystemClock()
-    deadline = clock.perf() + PATIENCE_S
-    while not condition():
-        assert clock.perf() < deadline
-        pause(0.02)
 
 
 class RelayProcess:
@@ -55,7 +47,7 @@ class RelayProcess:
         """Waits until so many answers were written."""
         for _ in range(count):
             before = self._answers()
-            until(lambda before=before: self._answers() != before)
+            until(lambda before=before: self._answers() != before, PATIENCE_S)
 
     def _answers(self) -> set[tuple[str, int]]:
         found = (self.mailbox / "senders").glob("*/answer.json")
@@ -85,7 +77,7 @@ def test_sites_train_by_way_of_a_mailbox_whose_relay_comes_late_and_is_killed(
 ) -> None:
     run, relay = relay_run
     run.fleet.start_site("alpha", "--url", f"mailbox:{relay.mailbox}")
-    until(lambda: "no relay was ever at the mailbox" in run.log("alpha"))
+    until(lambda: "no relay was ever at the mailbox" in run.log("alpha"), PATIENCE_S)
     relay.start()
     run.fleet.start_site("beta", "--url", f"mailbox:{relay.mailbox}")
     run.until(lambda status: (status.generation or 0) >= 1)
@@ -118,7 +110,7 @@ def test_a_relay_killed_at_random_points_of_transfers_neither_corrupts_nor_begin
     with Run(write_run(tmp_path, corpus)) as run, metered_line(run.files.config.coordinator.port, 8e6) as line:
         relay = RelayProcess(tmp_path, f"http://127.0.0.1:{line.port}")
         relay.start()
-        until((tmp_path / "mailbox").exists)
+        until((tmp_path / "mailbox").exists, PATIENCE_S)
         blobs = Way(f"mailbox:{relay.mailbox}", "tester", SystemClock(), chosen.random, pause).blobs()
         try:
             for way, move in (
@@ -128,7 +120,7 @@ def test_a_relay_killed_at_random_points_of_transfers_neither_corrupts_nor_begin
                 mover = threading.Thread(target=move)
                 mover.start()
                 for share in sorted(chosen.uniform(0.1, 0.9) for _ in range(2)):
-                    until(lambda way=way, share=share: getattr(line, way) > share * len(data))
+                    until(lambda way=way, share=share: getattr(line, way) > share * len(data), PATIENCE_S)
                     relay.kill()
                     relay.start()
                 mover.join(PATIENCE_S)
@@ -147,7 +139,7 @@ def test_two_relays_at_one_mailbox_end_as_one(relay_run: tuple[Run, RelayProcess
     _, relay = relay_run
     words = ("relay", "--mailbox", relay.mailbox, "--url", "http://127.0.0.1:1")
     older = crosstrain(*words)
-    until((relay.mailbox / "relay.json").exists)
+    until((relay.mailbox / "relay.json").exists, PATIENCE_S)
     relay.start()
     code, errors = ended(older)
     assert code == 8, errors

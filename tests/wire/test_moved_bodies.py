@@ -8,7 +8,7 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,9 +16,9 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tests.http_serving import Request
+from tests.waiting import until
 from tests.wire.bench import Bench
 
-from crosstrain.clock import SystemClock, pause
 from crosstrain.domain import timeouts
 from crosstrain.partial_file import look
 from crosstrain.pieces import WORTH_BYTES, Moved, receive_at
@@ -58,20 +58,12 @@ class Dripping(Response):
         await send({"type": "http.response.body", "body": b""})
 
     def _taken(self, sent: int) -> None:
-        await_that(lambda: self._noted > sent - WORTH_BYTES)
+        until(lambda: self._noted > sent - WORTH_BYTES)
 
     @property
     def _noted(self) -> int:
         record = look(self._target)
         return record.held.length if record else 0
-
-
-def await_that(condition: Callable[[], bool]) -> None:
-    clock = SystemClock()
-    deadline = clock.perf() + PATIENCE_S
-    while not condition():
-        assert clock.perf() < deadline
-        pause(0.001)
 
 
 def test_download_in_drips_that_is_cut_goes_on_behind_the_last_one(
@@ -196,7 +188,7 @@ def test_line_that_brings_little_is_waited_for_with_every_byte(fast_tmp: Path, m
         yield head(len(DATA)) + DATA[:with_head]
         for sent in range(with_head, with_head + slow):
             yield DATA[sent : sent + 1]
-            await_that(lambda sent=sent: blob.is_file() and blob.stat().st_size > sent)
+            until(lambda sent=sent: blob.is_file() and blob.stat().st_size > sent)
 
     broken = pytest.raises(LineBrokenError, match="timed out")
     with answering(slowly()) as url, opened(url) as line, broken:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from crosstrain.domain.timeouts import VERIFY_WAIT_S
 from crosstrain.errors import IntegrityError, Refused
 from crosstrain.partial_file import PartialFile, PrefixHash
 from crosstrain.partial_note import Record
-from crosstrain.pieces import Moved
+from crosstrain.pieces import Moved, system_error
 
 
 class Following:
@@ -97,7 +96,7 @@ class Upload:
 
     def _require_accepted(self) -> None:
         if self._refused:
-            raise OSError(self._refused, os.strerror(self._refused))
+            raise system_error(self._refused)
 
     def finish(self) -> int:
         with disk_faults(self._place):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import socket
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from crosstrain.domain.ids import Digest
 from crosstrain.domain.timeouts import MORE_BODY_S
 from crosstrain.errors import EnvironmentFault, Refused
 from crosstrain.partial_file import PartialFile, PrefixHash, discard, look
-from crosstrain.pieces import Moved, receive_at
+from crosstrain.pieces import Moved, receive_at, system_error
 from crosstrain.wire.answers import raise_for
 from crosstrain.wire.blobs import Progress
 from crosstrain.wire.client import refusal_of
@@ -171,7 +170,7 @@ class _Into:
         with disk_faults(self._path, every=True):
             record, moved = self._part.receive(connection, self._offset, count, MORE_BODY_S)
             if moved.file_error:
-                raise OSError(moved.file_error, os.strerror(moved.file_error))
+                raise system_error(moved.file_error)
         if record is None:  # as with `write`: whoever threw the file away is told at the end
             return receive_at(connection, None, 0, count)
         self._offset += moved.received

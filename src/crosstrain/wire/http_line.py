@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
-import os
 import select
 import socket
 import ssl
@@ -24,7 +23,7 @@ import httpx
 
 from crosstrain.domain import timeouts
 from crosstrain.errors import IntegrityError, UsageError
-from crosstrain.pieces import let_wait, wait_no_more
+from crosstrain.pieces import let_wait, system_error, wait_no_more
 from crosstrain.wire.addresses import USER_AGENT
 from crosstrain.wire.congestion import prefer_bbr
 from crosstrain.wire.line import Answer, Line, LineBrokenError, Sink, Slice
@@ -229,7 +228,7 @@ def _move(link: socket.socket, left: int, sink: Sink) -> None:
                 raise TimeoutError("timed out")
             left -= moved.received
             if moved.connection_error:
-                raise OSError(moved.connection_error, os.strerror(moved.connection_error))
+                raise system_error(moved.connection_error)
             if moved.ended and left:
                 raise http.client.IncompleteRead(b"", left)
         wait_no_more(connection)
