@@ -104,6 +104,16 @@ def test_read_only_and_misaligned_inputs() -> None:
     assert bits(result) == bits(expected)
 
 
+def test_as_many_chunks_as_are_kept_stay_valid() -> None:
+    weights, momentum, deltas = state(256 * 7 + 5, 2)
+    expected = merged(weights, momentum, deltas, (1, 2))
+    chunks = list(merge_tensor(weights, momentum, deltas, weigh((1, 2)), PAPER, Workspace(256, kept=8)))
+    assert bits(Merged(*(np.concatenate(arrays) for arrays in zip(*chunks, strict=True)))) == bits(expected)
+    overwritten = list(merge_tensor(weights, momentum, deltas, weigh((1, 2)), PAPER, Workspace(256, kept=7)))
+    assert bits(overwritten[0]) != bits(chunks[0])
+    assert [bits(chunk) for chunk in overwritten[1:]] == [bits(chunk) for chunk in chunks[1:]]
+
+
 def test_empty_tensor() -> None:
     assert merged(*state(0, 2), (1, 1)).weights.size == 0
 
@@ -205,6 +215,8 @@ def test_unfit_arguments() -> None:
         Workspace(0)
     with pytest.raises(ValueError, match="multiple of 256"):
         Workspace(300)
+    with pytest.raises(ValueError, match="one or more chunks to keep"):
+        Workspace(256, kept=0)
 
 
 def hard_values(rng: np.random.Generator, size: int, extreme: bool) -> np.ndarray:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import tempfile
+from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,8 @@ from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWr
 
 log = logging.getLogger(__name__)
 
-_CHUNK = 1 << 18  # elements; enough to be worth handing to a thread, few enough to stay in the cache
+_CHUNK = 1 << 19  # elements; enough to be worth handing to threads
+_KEPT = 3  # chunks: one is made while two are written
 _RELEASED = 1 << 21  # elements; 28 MiB of pages with three bf16 deltas
 
 
@@ -99,7 +101,7 @@ def merge(objects: ObjectStore, deltas: Deltas, recipe: Recipe, work: Path, *, d
     with ExitStack() as stack:
         inputs = stack.enter_context(_Inputs(objects, deltas, recipe))
         out = stack.enter_context(_Outputs(paths, inputs.master, durable))
-        weighting, workspace, since = weigh(recipe.tokens), Workspace(_CHUNK), 0
+        weighting, workspace, since = weigh(recipe.tokens), Workspace(_CHUNK, kept=_KEPT), 0
         for entry in inputs.master.entries:
             weights, momentum, changes = inputs.tensors(entry.name)
             for part in merge_tensor(weights, momentum, changes, weighting, recipe.hyper, workspace):
@@ -108,6 +110,7 @@ def merge(objects: ObjectStore, deltas: Deltas, recipe: Recipe, work: Path, *, d
                 if since >= _RELEASED:
                     inputs.release()
                     since = 0
+        out.settle()
     return {name: Made(path, out.digest(name)) for name, path in paths.items()}
 
 
@@ -136,8 +139,8 @@ class _Inputs(ExitStack):
 
 
 class _Outputs(ExitStack):
-    """The files of the new generation, each written by a thread of its own: copying into the page cache costs several times
-    what the arithmetic does."""
+    """The files of the new generation, each written and hashed by a thread of its own, which costs several times what the
+    arithmetic does: while one chunk is on its way into the files the next one is made."""
 
     def __init__(self, paths: Mapping[str, Path], master: WeightsFile, durable: bool) -> None:
         super().__init__()
@@ -149,18 +152,22 @@ class _Outputs(ExitStack):
             )
             for name, path in paths.items()
         }
-        self._threads = self.enter_context(ThreadPoolExecutor(len(paths), "merge"))
+        self._threads = {name: self.enter_context(ThreadPoolExecutor(1, f"merge-{name}")) for name in paths}
+        self._running: deque[list[Future[None]]] = deque()
 
     def append(self, name: str, part: Merged) -> None:
-        """Writes the next elements of a tensor; afterwards `part` may be changed."""
+        """Has the next elements of a tensor written. `part` must stay as it is until `_KEPT - 1` more were appended."""
         values = {"master": part.weights, "momentum": part.momentum, "weights": part.wire}
-        if part.weights.size < _CHUNK:  # not worth a thread
-            for file, writer in self._writers.items():
-                writer.append(name, values[file])
-            return
-        running = [self._threads.submit(writer.append, name, values[file]) for file, writer in self._writers.items()]
-        for each in running:
-            each.result()
+        self._running.append(
+            [self._threads[file].submit(writer.append, name, values[file]) for file, writer in self._writers.items()]
+        )
+        self.settle(_KEPT - 1)
+
+    def settle(self, most: int = 0) -> None:
+        """Waits until at most so many chunks are on their way. Raises what a thread raised."""
+        while len(self._running) > most:
+            for each in self._running.popleft():
+                each.result()
 
     def digest(self, name: str) -> Digest:
         """Of a finished file."""

@@ -28,7 +28,7 @@ __all__ = ["DType", "Entry", "WeightsFile", "WeightsWriter"]
 
 Array = npt.NDArray[Any]
 
-_CHUNK = 1 << 16  # elements; the 128 KiB of bf16 stay in the cache between rounding and write()
+_CHUNK = 1 << 18  # elements; at most 1 MiB stays in the cache between hashing, rounding and writing
 
 
 class WeightsWriter:
