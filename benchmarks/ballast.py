@@ -30,7 +30,7 @@ class Ballast:
     """Holds memory; one for a whole benchmark.
 
     Args:
-        most: bytes to hold, no more than what is measured will use; none with 0.
+        most: bytes to hold at most; none with 0.
     """
 
     def __init__(self, most: int) -> None:

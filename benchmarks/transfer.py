@@ -49,8 +49,9 @@ from crosstrain.errors import EnvironmentFault
 SITES = 3
 MERGED_OVER_WIRE = (2, 2, 1)
 """Files of a merge, in sizes of the bf16 file: float32 weights, float32 momentum, and the next bf16 file."""
-WRITTEN_OVER_WIRE = 12
-"""What one exchange writes at both ends, in sizes of the bf16 file: three downloads, three uploads, a merge, and one to spare."""
+HELD_OVER_WIRE = 24
+"""Memory that is held, in sizes of the bf16 file: twice what an exchange writes at both ends (three downloads, three uploads and a
+merge are eleven), because what is free besides is used first, and nobody knows in what state that is."""
 FLOWER_TIMEOUT_S = 3600.0
 FLOWER_SERVERS = ("superlink", "serverapp")
 
@@ -107,7 +108,7 @@ def main() -> None:
         ways = open_ways(stack, Path(directory), options.mib, options.streams)
         if options.flower:
             ways[FLOWER] = Way(nothing, lambda: exchange_of_flower(options.mib), nothing, options.flower)
-        most = 0 if options.no_ballast else WRITTEN_OVER_WIRE * options.mib << 20
+        most = 0 if options.no_ballast else HELD_OVER_WIRE * options.mib << 20
         with closing(Ballast(most)) as ballast:
             costs, missing = interleave(ways, options.repetitions, ballast)
     result = {"mib": options.mib, "repetitions": options.repetitions, "ballast": not options.no_ballast}

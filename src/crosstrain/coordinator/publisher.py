@@ -158,6 +158,10 @@ class _Outputs(ExitStack):
     def append(self, name: str, part: Merged) -> None:
         """Has the next elements of a tensor written. `part` must stay as it is until `_KEPT - 1` more were appended."""
         values = {"master": part.weights, "momentum": part.momentum, "weights": part.wire}
+        if part.weights.size < _CHUNK and not self._running:  # not worth a thread
+            for file, writer in self._writers.items():
+                writer.append(name, values[file])
+            return
         self._running.append(
             [self._threads[file].submit(writer.append, name, values[file]) for file, writer in self._writers.items()]
         )
