@@ -16,6 +16,7 @@ state (ballast.py), and every ratio is made within its repetition; printed is th
     exchange_over_floor    the whole exchange over the floor with the merge's files written beside it, as plain copies
     exchange_over_nginx    the whole exchange over the transfer part of the floor
     flower_over_ours       Flower's exchange, which merges nothing, over our whole one                   (bar: at least 10)
+    flower_over_transfer   the same over the transfer part of ours, which is all that Flower's does
     coordinator_peak_mib   largest resident set of the coordinator in all this, mapped pages counted     (bar: below 200)
     rows                   every exchange: seconds, CPU seconds of server and clients, their peak memory
     not_measured           what was left out, and why
@@ -50,9 +51,10 @@ SITES = 3
 MERGED_OVER_WIRE = (2, 2, 1)
 """Files of a merge, in sizes of the bf16 file: float32 weights, float32 momentum, and the next bf16 file."""
 HELD_OVER_WIRE = 24
-"""Memory that is held, in sizes of the bf16 file: twice what an exchange writes at both ends (three downloads, three uploads and a
-merge are eleven), because what is free besides is used first, and nobody knows in what state that is."""
-FLOWER_TIMEOUT_S = 3600.0
+"""Memory that is held, in sizes of the bf16 file: twice what an exchange writes at both ends, where three downloads, three uploads and
+a merge are eleven. What is free besides is used first, in whatever state it is: with a small model on a large machine all of it."""
+FLOWER_TIMEOUT_S = 1200.0
+"""Longer than the patience of flower_exchange.py, which takes its processes away."""
 FLOWER_SERVERS = ("superlink", "serverapp")
 
 
@@ -213,6 +215,7 @@ def summary(costs: dict[Variant, list[Cost]]) -> dict[str, Any]:
         **ratios("exchange_over_floor", exchange(ours), exchange(nginx)),
         **ratios("exchange_over_nginx", exchange(ours), transfer(nginx)),
         **ratios("flower_over_ours", exchange(costs.get(FLOWER, [])), exchange(ours)),
+        **ratios("flower_over_transfer", exchange(costs.get(FLOWER, [])), transfer(ours)),
         "coordinator_peak_mib": max(cost.server_peak_mib for found in by_system(costs, "ours") for cost in found),
         "rows": [
             {**asdict(variant), "repetition": number, **asdict(cost)}
@@ -240,6 +243,7 @@ def by_system(costs: dict[Variant, list[Cost]], system: str) -> list[list[Cost]]
     return [found for variant, found in costs.items() if variant.system == system]
 
 
+RATIOS = ("ours_over_nginx", "exchange_over_floor", "exchange_over_nginx", "flower_over_ours", "flower_over_transfer")
 HEADINGS = ("transfer s", "quartiles", "judged s", "exchange s", "server CPU", "client CPU", "server MiB", "client MiB")
 
 
@@ -259,7 +263,7 @@ def table(result: dict[str, Any]) -> str:
             cells.append(f"{max(known):.0f}" if known else "")
         lines.append(f"{variant!s:26}" + "".join(f" {cell:>13}" for cell in cells))
     lines.append("")
-    for name in ("ours_over_nginx", "exchange_over_floor", "exchange_over_nginx", "flower_over_ours"):
+    for name in RATIOS:
         if result[name] is not None:
             lines.append(f"{name:26}{result[name]:8.3g} ({result[f'{name}_low']:.3g} to {result[f'{name}_high']:.3g})")
     lines.append(f"{'coordinator_peak_mib':26}{result['coordinator_peak_mib']:8.0f}")

@@ -4,7 +4,7 @@ The page cache takes a large write into pages as large, and those are what a vir
 free. To get them again costs 2 s for a GiB, where the same GiB in pieces of 64 KiB is written in 0.3 s; a machine that gives
 nothing back needs 0.06 s more for the small pieces (docs/measurements.md). A call of the system for each would let go of the
 interpreter each time, which costs more than it saves where many threads want it: so the loop is in C (pieces.c), and without a
-compiler everything is written at once.
+compiler the pieces are larger.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ import numpy as np
 
 PIECE_BYTES = 1 << 16
 LARGE_BYTES = 1 << 20
-"""Without a compiler: each system call lets go of the interpreter."""
+"""Received at a time without a compiler: each system call lets go of the interpreter."""
+WRITE_BYTES = 1 << 18
+"""Written at a time without a compiler: between what that costs and what large writes cost."""
 WORTH_BYTES = 1 << 17
 """Of a connection: worth waking for, if more are still to come."""
 WORTH_SHARE = 8
@@ -34,14 +36,15 @@ def write_at(handle: int, data: bytes | memoryview, offset: int) -> int:
     """Writes bytes to a file descriptor from `offset` on, as `os.pwrite` does.
 
     Returns:
-        How many were written: fewer than all where the system refused the rest, and then it says why when that is tried.
+        How many were written: fewer than all where there is no compiler, and where the system refused the rest; then it says why
+        when that is tried.
 
     Raises:
         OSError: none could be written.
     """
     library = _compiled()
     if library is None:
-        return os.pwrite(handle, data, offset)
+        return os.pwrite(handle, memoryview(data)[:WRITE_BYTES], offset)
     address = np.frombuffer(data, np.uint8).ctypes.data
     count = int(library.crosstrain_write(handle, address, len(data), offset, PIECE_BYTES))
     if count < 0:

@@ -43,5 +43,5 @@ def test_one_repetition_gives_every_promised_figure(tmp_path: Path) -> None:
     assert result["coordinator_peak_mib"] == max(
         row["server_peak_mib"] for row in result["rows"] if row["system"] == "ours"
     )
-    assert result["flower_over_ours"] is None
+    assert result["flower_over_ours"] is None and result["flower_over_transfer"] is None
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,8 @@ import pytest
 from tests.connections import bringing, rest_of, take, tcp_pair
 
 import crosstrain.pieces
-from crosstrain.pieces import PIECE_BYTES, Moved, let_wait, wait_no_more
+from crosstrain.pieces import PIECE_BYTES, WRITE_BYTES, Moved, let_wait, wait_no_more
+from crosstrain.storage.durable import write_all
 
 WriteAt = Callable[[int, bytes | memoryview, int], int]
 ReceiveAt = Callable[[socket.socket, int | None, int, int, float], Moved]
@@ -64,6 +65,13 @@ def opened(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
 
 def numbers(moved: Moved) -> tuple[int, int, int, int]:
     return moved.received, moved.written, moved.connection_error, moved.file_error
+
+
+@pytest.mark.usefixtures("pieces")
+def test_all_is_written_however_much_goes_at_a_time(handle: int) -> None:
+    data = os.urandom(2 * WRITE_BYTES + 77)
+    write_all(handle, memoryview(data), 3)
+    assert os.pread(handle, 2 * len(data), 3) == data
 
 
 @pytest.mark.parametrize("length", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, UNEVEN])

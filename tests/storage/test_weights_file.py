@@ -112,7 +112,7 @@ def test_rounding_is_torchs(tmp_path: Path) -> None:
         [0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0x7F7F8000, 0x00000001, 0x00008000, 0x80000000], np.uint32
     )
     rng = np.random.default_rng(3)
-    source = np.concatenate([edge, rng.integers(0, 2**32, 200_000, np.uint32)]).view(np.float32)
+    source = np.concatenate([edge, rng.integers(0, 2**32, 600_000, np.uint32)]).view(np.float32)
     source = np.concatenate([source[~np.isnan(source)], np.array([np.inf, -np.inf], np.float32)])
     with WeightsWriter(tmp_path / "w", [Entry("w", "BF16", source.shape)]) as writer:
         writer.write("w", source)
@@ -130,13 +130,13 @@ def test_nan_and_infinity_stay_what_they_are(tmp_path: Path) -> None:
 
 
 def test_chunks_equal_the_whole(tmp_path: Path) -> None:
-    entry = Entry("w", "BF16", (200_001,))
+    entry = Entry("w", "BF16", (900_001,))
     whole = values([entry])["w"]
     with WeightsWriter(tmp_path / "whole", [entry]) as writer:
         writer.write("w", whole)
     with WeightsWriter(tmp_path / "chunks", [entry]) as writer:
-        for begin in range(0, whole.size, 70_001):
-            writer.append("w", whole[begin : begin + 70_001])
+        for begin in range(0, whole.size, 300_001):
+            writer.append("w", whole[begin : begin + 300_001])
     with WeightsWriter(tmp_path / "rounded", [entry]) as writer:
         writer.write("w", whole.astype(BF16))
     with WeightsWriter(tmp_path / "strided", [entry]) as writer:

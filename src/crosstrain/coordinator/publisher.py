@@ -41,9 +41,10 @@ from crosstrain.storage.weights_file import DType, Entry, WeightsFile, WeightsWr
 
 log = logging.getLogger(__name__)
 
-_CHUNK = 1 << 19  # elements; enough to be worth handing to threads
-_KEPT = 3  # chunks: one is made while two are written
-_RELEASED = 1 << 21  # elements; 28 MiB of pages with three bf16 deltas
+_CHUNK = 1 << 19  # elements; 1 << 18 took 10 % longer, 1 << 20 no less
+_KEPT = 3  # chunks: one is made while two are written; 15 MiB
+_WORTH = 1 << 16  # elements that are worth handing to threads
+_RELEASED = 1 << 21  # elements; 28 MiB of pages with three bf16 deltas, and at most a chunk more
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,8 @@ def merge(objects: ObjectStore, deltas: Deltas, recipe: Recipe, work: Path, *, d
     paths = {name: work / f"{name}.safetensors" for name in names}
     with ExitStack() as stack:
         inputs = stack.enter_context(_Inputs(objects, deltas, recipe))
-        out = stack.enter_context(_Outputs(paths, inputs.master, durable))
         weighting, workspace, since = weigh(recipe.tokens), Workspace(_CHUNK, kept=_KEPT), 0
+        out = stack.enter_context(_Outputs(paths, inputs.master, durable, workspace.kept - 1))
         for entry in inputs.master.entries:
             weights, momentum, changes = inputs.tensors(entry.name)
             for part in merge_tensor(weights, momentum, changes, weighting, recipe.hyper, workspace):
@@ -140,32 +141,39 @@ class _Inputs(ExitStack):
 
 class _Outputs(ExitStack):
     """The files of the new generation, each written and hashed by a thread of its own, which costs several times what the
-    arithmetic does: while one chunk is on its way into the files the next one is made."""
+    arithmetic does: while some chunks are on their way into the files the next one is made.
 
-    def __init__(self, paths: Mapping[str, Path], master: WeightsFile, durable: bool) -> None:
+    Args:
+        most: chunks that may be on their way at a time.
+    """
+
+    def __init__(self, paths: Mapping[str, Path], master: WeightsFile, durable: bool, most: int) -> None:
         super().__init__()
-        self._writers = {
-            name: self.enter_context(
-                WeightsWriter(
-                    path, _entries(master, "BF16" if name == "weights" else "F32"), hashed=True, durable=durable
-                )
-            )
-            for name, path in paths.items()
-        }
-        self._threads = {name: self.enter_context(ThreadPoolExecutor(1, f"merge-{name}")) for name in paths}
+        self._most = most
         self._running: deque[list[Future[None]]] = deque()
+        with ExitStack() as opened:  # closes those before one that cannot be opened
+            self._writers = {
+                name: opened.enter_context(
+                    WeightsWriter(
+                        path, _entries(master, "BF16" if name == "weights" else "F32"), hashed=True, durable=durable
+                    )
+                )
+                for name, path in paths.items()
+            }
+            self._threads = {name: opened.enter_context(ThreadPoolExecutor(1, f"merge-{name}")) for name in paths}
+            self.push(opened.pop_all())
 
     def append(self, name: str, part: Merged) -> None:
-        """Has the next elements of a tensor written. `part` must stay as it is until `_KEPT - 1` more were appended."""
+        """Has the next elements of a tensor written. `part` must stay as it is until `most` more were appended."""
         values = {"master": part.weights, "momentum": part.momentum, "weights": part.wire}
-        if part.weights.size < _CHUNK and not self._running:  # not worth a thread
+        if part.weights.size < _WORTH and not self._running:  # else it would come before what is on its way
             for file, writer in self._writers.items():
                 writer.append(name, values[file])
             return
         self._running.append(
             [self._threads[file].submit(writer.append, name, values[file]) for file, writer in self._writers.items()]
         )
-        self.settle(_KEPT - 1)
+        self.settle(self._most)
 
     def settle(self, most: int = 0) -> None:
         """Waits until at most so many chunks are on their way. Raises what a thread raised."""

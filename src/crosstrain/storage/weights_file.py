@@ -28,7 +28,7 @@ __all__ = ["DType", "Entry", "WeightsFile", "WeightsWriter"]
 
 Array = npt.NDArray[Any]
 
-_CHUNK = 1 << 18  # elements; at most 1 MiB stays in the cache between hashing, rounding and writing
+_CHUNK = 1 << 18  # elements; 1 MiB of float32 between hashing and writing. A merge takes 15 % longer with a quarter
 
 
 class WeightsWriter:
